@@ -137,6 +137,24 @@ def call_cached(cache, function, args, kwargs):
     return result
 
 
+def computed(function, args, kwargs, varying):
+    """A cached function of numbers that vary, if it only computes numbers of them."""
+    before = state_of_trace()
+    return only_numbers(function(*args, **kwargs), before, varying, function)
+
+
+def state_of_trace():
+    """What shows effects later; a handler returns it."""
+    raise NotImplementedError
+
+
+def only_numbers(result, before, varying, function):
+    """The result, if it is made of numbers and the trace has had no effects since. If not, the numbers in ``varying``
+    are constants in the next attempt of the capture. A handler does it.
+    """
+    raise NotImplementedError
+
+
 def clear_cache(cache):
     cache.results.clear()
     cache.hits = cache.misses = 0

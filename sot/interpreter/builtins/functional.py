@@ -6,20 +6,24 @@ import operator
 import types
 import weakref
 from collections.abc import Iterator
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from sot.graph.builder import has_changed
+from sot.guards.assumptions import RestartCapture
 from sot.guards.cached_results import CACHED, NOT_CACHED, CachedResult, result_of
 from sot.guards.guards import IsGuard, TypeGuard
 from sot.guards.library_functions import ResultGuard
 from sot.guards.origin import Origin, known
+from sot.guards.terms import leaves
 from sot.interpreter.builtins.common import hosts, is_native, key_of, run_native, slot, take
 from sot.interpreter.loop import evaluate
-from sot.interpreter.objects.names_used import may_reach
+from sot.interpreter.objects.names_used import is_of_arguments, may_reach
 from sot.interpreter.wrapping import per_call
 from sot.polyfills import functional as polyfill
 from sot.polyfills.builtin import type_call
 from sot.support.errors import Break, PyRaise, Reason
+from sot.support.places import is_installed
 from sot.support.registry import BY_CODE, HANDLERS, handles
 from sot.values.base import ABSENT, NONE, Const, NotConstant, Value, boolean
 from sot.values.callables import FunctionValue
@@ -32,6 +36,7 @@ from sot.values.iterators import (
     ReversedIterator,
     SequenceIterator,
 )
+from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
 from sot.values.objects.partials import CachedFunction, KeyValue, PartialValue
 from sot.values.objects.references import EmptyWeakDict
@@ -105,6 +110,9 @@ def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
         raise Break(Reason.OPAQUE_CALL, f"{self_}, a cache that is made in the call,")
     if is_library(real.__module__) and all(is_global(a) for a in (*rest, *kwargs.values())):
         return remembered(m, real, rest, kwargs)
+    varying = [n for a in (*rest, *kwargs.values()) for n in varying_numbers(m, a)]
+    if varying and may_be_computed(m, real.__wrapped__, (*rest, *kwargs.values())):
+        return compute(m, self_, rest, kwargs, varying)
     origin = self_.origin or known(real, real.__qualname__)
     given = [argument_of_cached(m, a) for a in (*rest, *kwargs.values())]
     m.guard(TypeGuard(origin, CACHED))
@@ -162,6 +170,62 @@ def argument_of_cached(m: Machine, value: Value) -> tuple[Origin, Any]:
         raise Break(Reason.OPAQUE_CALL, f"a cached function of {value}")
     m.guard(TypeGuard(value.origin, kind))
     return value.origin, value.real
+
+
+def varying_numbers(m: Machine, value: Value) -> Iterator[DynamicNumber]:
+    """The numbers that vary in an argument, which may be a tuple."""
+    if isinstance(value, DynamicNumber):
+        if value.varies:
+            yield value
+    elif isinstance(value, TupleValue):
+        for item in value.items_list(m) or ():
+            yield from varying_numbers(m, item)
+
+
+def may_be_computed(m: Machine, function: Any, args: tuple[Value, ...]) -> bool:
+    """Whether a cached function may be followed for numbers that vary. A cache of the program itself may keep what has
+    been changed since, so its functions get no objects, and return none (``only_numbers``).
+    """
+    return type(function) is types.FunctionType and is_of_arguments(function) and (
+        is_installed(function.__code__.co_filename) or all(is_of_numbers(m, a, TupleValue) for a in args))
+
+
+def compute(m: Machine, function: Value, args: list[Value], kwargs: dict[str, Value],
+            varying: list[DynamicNumber]) -> Value:
+    """Follow a cached function, so that one capture is for all numbers: its results are numbers, and equal to those
+    that the cache has.
+    """
+    if function.origin is not None:
+        m.guard(IsGuard(function.origin, function.real))
+    keywords = DictValue(dict)
+    keywords.overlay.update(kwargs)
+    return m.enter(polyfill.computed, [
+        wrap_known(m, function.real.__wrapped__), TupleValue(args), keywords, TupleValue(varying)])
+
+
+def is_of_numbers(m: Machine, value: Value, containers: Any) -> bool:
+    if isinstance(value, TupleValue | ListValue):
+        return isinstance(value, containers) and all(
+            is_of_numbers(m, item, containers) for item in value.items_list(m) or ())
+    if isinstance(value, DictValue):
+        return isinstance(value, containers) and all(
+            is_of_numbers(m, value.get(m, key), containers) for key in value.keys(m))
+    return isinstance(value, Const) and value.pytype in (int, float, bool, str, NoneType)
+
+
+@handles(polyfill.state_of_trace)
+def state_of_trace(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Const((len(m.effects), len(m.mutated), len(m.draws.calls)))
+
+
+@handles(polyfill.only_numbers)
+def only_numbers(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    result, before, varying, function = args
+    containers = TupleValue | ListValue | DictValue if is_installed(function.real.__code__.co_filename) else TupleValue
+    if before.constant() == state_of_trace(m, [], {}).constant() and is_of_numbers(m, result, containers):
+        return result
+    raise RestartCapture("a cached function does more than to compute numbers", constant=frozenset(
+        origin for number in varying.items_list(m) or () for origin in leaves(number.term)))    # type: ignore[attr-defined]
 
 
 def first_result(m: Machine, reading: CachedResult, real: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

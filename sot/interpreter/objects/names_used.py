@@ -4,7 +4,7 @@ The result is the same at the next call if the function finds the same objects u
 attributes of modules. The same holds for the functions that it finds there.
 
 ``may_reach`` follows the names and the objects behind them further, to decide whether the function can see a change
-that is pending.
+that is pending. ``is_of_arguments`` decides whether the function computes with its arguments only.
 """
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ ANY_NAME = frozenset({"__import__", "eval", "exec", "globals", "locals", "vars"}
 FOR_TYPES = frozenset(f"__{name}__" for name in (       # in dicts of objects, for type checkers
     "annotations", "annotate", "annotate_func", "annotations_cache", "orig_bases", "parameters"))
 OF_TYPES = frozenset({"typing", "typing_extensions"})       # modules whose objects hold nothing else of a program
+COMPUTING = frozenset({"builtins", "math", "operator"})     # modules whose functions have no state
 LEAVES = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, CodeType, str, int, float, bytes)
 
 
@@ -118,6 +119,18 @@ def may_reach(roots: Iterable[Any], objects: Iterable[Any]) -> bool:
         else:
             todo += parts_of(found) if kind is dict else gc.get_referents(found)
     return False
+
+
+def is_of_arguments(function: FunctionType, depth: int = DEPTH) -> bool:
+    """Whether a function of the program looks up nothing with a state: only such functions, and builtin ones."""
+    if depth == 0 or function.__closure__ or not knows_its_names(function.__code__) or not all(
+            d is None or isinstance(d, LEAVES) for d in function.__defaults__ or ()):
+        return False
+    return all(
+        is_of_arguments(found, depth - 1) if type(found) is FunctionType
+        else (type(found) is BuiltinFunctionType or isinstance(found, type)) and (
+            found.__module__ in COMPUTING or isinstance(found, type) and issubclass(found, Exception))
+        for path in names_used(function.__code__) for found in ends_of(function.__globals__, path))
 
 
 def parts_of(held: Mapping[Any, Any]) -> Iterator[Any]:

@@ -1,5 +1,5 @@
 """``python -m sot``, and the command ``sot``."""
-from sot.frontend.cli import app
+from sot.frontend.command_line.commands import app
 
 
 def main() -> None:

@@ -22,6 +22,8 @@ LATE = {
     "sot/support/collector.py": "the imports of others, without the garbage collector",
     "sot/__init__.py": "the public names, so that `import sot` is quick",
     "sot/frontend/autoload.py": "torch runs it in every process, translated or not",
+    "sot/frontend/command_line/cache.py": "torch, which the help and errors of a command do not need",
+    "sot/frontend/command_line/commands.py": "torch, which the help and errors of a command do not need",
     "sot/frontend/drop_in/replacement.py": "sot.compile, in programs that may never call torch.compile",
     "sot/frontend/environment.py": "the translator, which a program that captures nothing does not need",
     "sot/frontend/pytest_plugin.py": "pytest imports it in every project",

@@ -2,6 +2,6 @@
 
 ``api`` has to_static and the marks, ``input_spec`` the InputSpec. ``inspection`` and ``explanation`` show what was
 captured, and ``assertion`` checks it in tests. ``global_mode`` enables translation of a whole program; ``autoload``
-does so by environment variables. ``cli`` is the command line (``cache_command`` and ``stages`` are two of its
-commands), and ``pytest_plugin`` the plugin.
+does so by environment variables. ``command_line`` has the command ``sot`` (``stages`` and ``checks`` are what two
+of its commands do), and ``pytest_plugin`` the plugin.
 """

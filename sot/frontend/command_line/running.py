@@ -1,0 +1,142 @@
+"""What the commands do once torch and the translator are loaded. Each function returns the exit status."""
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+
+from sot.backends import BackendError, UnknownBackendError
+from sot.frontend.checks.baseline import BaselineError, ratchet
+from sot.frontend.checks.limits import LimitError, Limits, counted, modules_of, violations
+from sot.frontend.checks.sarif import sarif
+from sot.frontend.command_line import programs
+from sot.frontend.command_line.programs import Program, fail
+from sot.frontend.global_mode import enable_all
+from sot.frontend.stages import stages as stages_page
+from sot.reports import model
+from sot.reports.build import report_of
+from sot.reports.model import Report, ReportError
+from sot.reports.recording import Recording
+from sot.reports.views import compare, marked_source
+from sot.reports.views.terminal import show
+from sot.support.errors import SotError
+
+OWN_FILES = (__file__, programs.__file__, runpy.__file__, "<frozen runpy>")
+
+
+# ---- commands -----------------------------------------------------------------------------------------------------
+def run(program: Program, backend: str, include: str, exclude: str, report: Path | None) -> int:
+    status, done = run_program(program, backend, include, exclude)
+    show(done, Console(stderr=True))
+    save(done, report)
+    return status
+
+
+def explain(program: Program, backend: str, include: str, exclude: str, report: Path, name: str | None) -> int:
+    status, done = run_program(program, backend, include, exclude)
+    save(done, report)
+    if name is not None:
+        print(*marked_source.why(done, name), sep="\n")
+    return status
+
+
+def check(program: Program, backend: str, include: str, exclude: str, report: Path | None,
+          allowed: tuple[int | None, int | None, float | None, list[str]], baseline: Path | None,
+          sarif_file: Path | None) -> int:
+    breaks, recompiles, coverage, modules = allowed
+    try:
+        limits = Limits(breaks, recompiles, coverage, modules_of(modules))
+        status, done = run_program(program, backend, include, exclude)
+        save(done, report)
+        if sarif_file is not None:
+            sarif_file.write_text(sarif(done), encoding="utf-8")
+        problems = [*violations(done, limits), *(ratchet(baseline, done) if baseline is not None else ())]
+    except (LimitError, BaselineError, OSError) as e:
+        fail(str(e))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"{'ok' if not problems and status == 0 else 'failed'}: {program.name}: {counted(done)}", file=sys.stderr)
+    return status or int(bool(problems))
+
+
+def diff(before: Path, after: Path, markdown: bool) -> int:
+    try:
+        differences = list(compare.compare(model.load(before), model.load(after)))
+    except ReportError as e:
+        fail(str(e))
+    if markdown:
+        print(compare.as_markdown(differences))
+    else:
+        show_differences(differences)
+    return int(any(d.worse for d in differences))
+
+
+def show_differences(differences: list[compare.Difference]) -> None:
+    console, styles = Console(), {True: "red", False: "green", None: ""}
+    for difference in differences:
+        console.print(difference.text, style=styles[difference.worse], markup=False, highlight=False)
+    if not differences:
+        console.print("no difference")
+
+
+def print_stages(target: str, call: str | None, backend: str) -> None:
+    try:
+        print(stages_page(target, call, backend))
+    except (SotError, BackendError, UnknownBackendError) as e:
+        fail(str(e))
+
+
+# ---- running a program --------------------------------------------------------------------------------------------
+def run_program(program: Program, backend: str, include: str, exclude: str) -> tuple[int, Report]:
+    """Run it as Python would; its exit status, and the report."""
+    recording = Recording(str(program))
+    with program.arguments():
+        try:
+            switch = enable_all(backend=backend, include=words(include), exclude=words(exclude))
+        except (SotError, BackendError, UnknownBackendError) as e:
+            fail(str(e))
+        with switch:
+            recording.start()
+            try:
+                status = status_of(program, recording)
+            finally:
+                recording.stop()
+    return status, report_of(recording)
+
+
+def status_of(program: Program, recording: Recording) -> int:
+    try:
+        program.run()
+    except SystemExit as e:
+        if isinstance(e.code, str):
+            print(e.code, file=sys.stderr)
+        return e.code if isinstance(e.code, int) else int(e.code is not None)
+    except BaseException as e:
+        recording.outcome = f"failed: {type(e).__name__}: {e}"
+        traceback.print_exception(type(e), e, users_part(e.__traceback__))
+        return 130 if isinstance(e, KeyboardInterrupt) else 1
+    return 0
+
+
+def users_part(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback of the program, without the frames of runpy and of this package."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in OWN_FILES:
+        trace = trace.tb_next
+    return trace
+
+
+def words(names: str) -> list[str]:
+    return [word for name in names.split(",") if (word := name.strip())]
+
+
+def save(report: Report, path: Path | None) -> None:
+    if path is not None:
+        try:
+            report.save(path)
+        except OSError as e:
+            fail(f"the report cannot be written: {e}")
+        print(f"report: {path}", file=sys.stderr)

@@ -113,8 +113,10 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
     instructions = decode(code)
     with executed(call.function, instructions, call.inputs, call.state, assumptions, record,
                   tools.full_graph, tools.write_exit) as (trace, exit):
+        operations = trace.operations - len(trace.graph.warnings)   # NumPy operations alone do not justify a capture
+        of_whole.has_operations = of_whole.has_operations or operations > 0
         if tools.policy is not None:
-            refuse_poor(call, trace, tools, tools.policy)
+            refuse_poor(call, trace, operations, tools, tools.policy)
         if tools.leaves_first_calls and undoes_its_guards(trace):
             leave_first_call(of_whole)
         graph = build_graph(trace, exit.outputs, record.name)
@@ -158,12 +160,10 @@ def leave_first_call(state: CodeState) -> None:
         raise OnlyNow(Reason.FIRST_CALL)
 
 
-def refuse_poor(call: Call, trace: Trace, tools: Tools, policy: Policy) -> None:
+def refuse_poor(call: Call, trace: Trace, operations: int, tools: Tools, policy: Policy) -> None:
     """Raise Skip if the entry gains nothing. Its operations and breaks are known now."""
-    operations = trace.operations - len(trace.graph.warnings)       # NumPy operations alone do not justify a capture
     whole = whole_code(call.code)
     state = tools.states.of(whole)
-    state.has_operations = state.has_operations or operations > 0
     state.breaks += call.record.stopped is not None
     if not state.has_operations and state.breaks > BREAKS_WITHOUT_OPERATIONS:
         _hook.skip(whole, tools.callback)

@@ -5,7 +5,9 @@ calls: hundreds of captures, each without a graph. So after a few of them the fu
 where they are called without a tensor or a module. One graph among its captures, and a library is none of these.
 
 A function of a library that checks types or shapes is called with tensors and computes none. So a function is left to
-Python, too, after a few captures of it, or of what follows its breaks, without a graph.
+Python, too, after a few captures of it, or of what follows its breaks, without a graph. A function of the program is
+left after more of them, and only where it is called without a tensor or a module: each capture has guards, which a
+function of a few numbers pays for at every call.
 
 If a capture breaks within a call of a library that has no tensor work, Python runs this call, not only the operation
 that capture cannot follow: a visitor of syntax trees would break for each of its nodes, dozens of times in a call.
@@ -35,7 +37,7 @@ from sot.support.places import is_of_library
 from sot.values.base import ABSENT, Const, Lazy, Opaque
 from sot.values.objects import DELETED, DictValue, ListValue, ObjectValue, TupleValue
 
-FRUITLESS = 8       # captures of a library, until it is left to Python
+FRUITLESS = 8       # captures of a library, or of a function of the program, until it is left to Python
 FRUITLESS_OF_FUNCTION = 4
 DEEPEST = 2         # levels of containers in which a tensor is looked for
 WORKING = (torch.Tensor, torch.nn.Module)
@@ -52,23 +54,25 @@ class PlainLibraries:
 
     def leaves(self, function: FunctionType, inputs: Iterable[object]) -> bool:
         """Is a call left to Python, and those that come after it?"""
+        outcome = self.functions.of(whole_code(function.__code__))
         if not is_of_library(function.__code__.co_filename):
-            return False
+            return not outcome.graphs and outcome.fruitless >= FRUITLESS and not has_work(inputs)
         package = package_of(function)
-        return self.functions.of(whole_code(function.__code__)).is_poor or (
+        return outcome.is_poor or (
             self.fruitless[package] >= FRUITLESS and package not in self.fruitful and not has_work(inputs))
 
-    def note(self, function: FunctionType, inputs: Iterable[object], record: Capture) -> None:
-        """Note what has come of a capture."""
-        if not is_of_library(function.__code__.co_filename):
-            return
-        outcome = self.functions.of(whole_code(function.__code__))
-        if record.graph is not None:
+    def note(self, function: FunctionType, inputs: Iterable[object], record: Capture, on_tensors: bool) -> None:
+        """Note what has come of a capture. ``on_tensors``: whether a capture of the function met an operation on a
+        tensor. Graphs of the program may be of NumPy's numbers alone.
+        """
+        outcome, of_library = self.functions.of(whole_code(function.__code__)), is_of_library(
+            function.__code__.co_filename)
+        if record.graph is not None and (on_tensors or of_library):
             self.fruitful.add(package_of(function))
             outcome.graphs += 1
             return
         outcome.fruitless += 1
-        if not has_work(inputs):
+        if of_library and not has_work(inputs):
             self.fruitless[package_of(function)] += 1
 
 

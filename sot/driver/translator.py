@@ -197,7 +197,7 @@ class Translator:
             self.leave_to_python(function, inputs, record, Skip(Reason.INTERNAL, described(e)))
         finally:
             self.keep_record(code, record)
-            self.libraries.note(function, inputs, record)
+            self.libraries.note(function, inputs, record, self.states.of(whole_code(code)).has_operations)
             log.capture(record)
             if recording.current is not None:
                 recording.current.add(record)

@@ -17,9 +17,9 @@ from sot.frontend.input_spec import InputSpec
 from sot.support.user_annotations import mark_dynamic, name_of
 
 # Examples for dimensions that may differ: distinct, and not 0 or 1. A model may have room for a few rows only, or need
-# sizes that it can halve several times.
+# sizes that it can halve several times, or squares.
 SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
-OTHERS = ((3, 2, 4, 5, 6), (64, 96, 128, 160, 192, 224))
+OTHERS = ((3, 2, 4, 5, 6), (64, 96, 128, 160, 192, 224), (36, 64, 16, 100, 144, 196))
 LARGER = 192
 Key = str       # of a dimension that may differ: its name, or "dimension 1 of x"
 

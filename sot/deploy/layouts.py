@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from sot.deploy.errors import LoadError
-from sot.deploy.sizes import ALLOWED, LARGEST
-from sot.guards.terms import OF_SYMBOLS
+from sot.deploy.sizes import ALLOWED, is_number
 
 CONSTANTS = (bool, int, float, str, type(None))
 DEEPEST = 100       # greatest depth of results, and of the terms of conditions
@@ -95,6 +94,6 @@ def is_term(term: Any, depth: int = 0) -> bool:
         place = term.get("size")
         return isinstance(place, list) and len(place) == 2 and all(type(n) is int and n >= 0 for n in place)
     if isinstance(term, list):
-        known = bool(term) and isinstance(term[0], str) and term[0] in ALLOWED and term[0] in OF_SYMBOLS
+        known = bool(term) and isinstance(term[0], str) and term[0] in ALLOWED
         return known and depth < DEEPEST and all(is_term(part, depth + 1) for part in term[1:])
-    return isinstance(term, int) and abs(term) < LARGEST
+    return is_number(term)

@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from sot.deploy.numbers import Leaf, as_tensor, with_tensors
+from sot.deploy.numbers import Leaf, as_tensor, rounded, with_tensors
 from sot.guards.symbols import on_numbers
 from sot.guards.terms import COMPARISONS, Term
 
@@ -92,7 +92,7 @@ class Call:
     def __init__(self, module: Captured, leaves: list[Any]) -> None:
         self.module, self.leaves = module, leaves
         self.outputs: tuple = ()
-        self.items: dict[str, Any] = {}
+        self.items: dict[Any, Any] = {}
 
     def get(self, source: Source) -> Any:
         kind, key = source
@@ -115,7 +115,8 @@ class Call:
             position, dimension = term.key
             return self.leaves[position].shape[dimension]
         if term.key not in self.items:
-            self.items[term.key] = weight_of(self.module, term.key).item()
+            self.items[term.key] = (rounded(term.key, self.number) if term.kind == "rounded" else
+                                    weight_of(self.module, term.key).item())
         return self.items[term.key]
 
     def require(self, conditions: Iterable[Condition]) -> None:

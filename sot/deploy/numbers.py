@@ -14,8 +14,8 @@ from sot.guards.terms import Term
 
 @dataclass(frozen=True)
 class Leaf:
-    """The start of a term of numbers: ``size`` with an argument's position and a dimension, or ``item`` with the name
-    of a buffer that contains a number.
+    """The start of a term of numbers: ``size`` with an argument's position and a dimension, ``item`` with the name of a
+    buffer that contains a number, or ``rounded`` with the term of an integer that is made of floats.
     """
 
     kind: str
@@ -31,6 +31,8 @@ WITH_TENSORS: dict[str, Callable[..., torch.Tensor]] = {
     **{f"math.{name}": getattr(torch, name) for name in (
         "floor", "trunc", "sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan", "erf",
         "erfc", "asinh", "expm1", "atan2", "copysign", "hypot")}}
+ROUNDINGS = {"int": torch.trunc, "round": torch.round, "math.floor": torch.floor, "math.ceil": torch.ceil,
+             "math.trunc": torch.trunc}
 
 
 def is_of_files(term: Term) -> bool:
@@ -40,6 +42,11 @@ def is_of_files(term: Term) -> bool:
 
 def is_of_tensors(term: Term) -> bool:
     return is_of_files(term) or term[0] in WITH_TENSORS and all(map(is_of_tensors, term[1:]))
+
+
+def is_roundable(term: Term) -> bool:
+    """Whether tensors make the same integer of a term as Python. A power may be off by one: that of 1000 ** (1 / 3)."""
+    return is_of_files(term) or term[0] in WITH_TENSORS and term[0] != "**" and all(map(is_roundable, term[1:]))
 
 
 def with_tensors(*terms: Term) -> bool:
@@ -52,3 +59,10 @@ def as_tensor(term: Term, number: Callable[[Term], Any]) -> torch.Tensor:
     if is_of_files(term):
         return torch.full((), number(term), dtype=torch.float64)
     return WITH_TENSORS[term[0]](*(as_tensor(part, number) for part in term[1:]))
+
+
+def rounded(term: Term, number: Callable[[Term], Any]) -> Any:
+    """An integer that is made of floats. torch.export reads it off a tensor, and so takes any: of symbols it would
+    make a constant, or write what cannot be read back.
+    """
+    return ROUNDINGS[term[0]](as_tensor(term[1], number)).to(torch.int64).item()

@@ -35,6 +35,7 @@ from sot.support.errors import Reason
 from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.archive import SerializeError, write_archive
+from sot.torch_compat.exporting.integers import with_divisions
 from sot.torch_compat.exporting.other_sizes import node_of_one_size
 from sot.torch_compat.exporting.recurrent import any_length
 from sot.torch_compat.fake_tensors import quiet
@@ -133,9 +134,13 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
     dimensions = Dimensions(entries)
     with any_length(packed, padded), torch.random.fork_rng(devices=[]):
         captured = captured_method(fn, owner, bound, given, dimensions)
+        if captured.static and dimensions.keys:     # torch.export would not see what the graph computes of a constant
+            raise SaveError(f"{name_of(fn)} cannot be saved for sizes that differ: it is captured for one size only, "
+                            f"because of {captured.static}. Move that out of the method, or give input_spec the sizes")
         program = exported(captured, fn, bound, dynamic_shapes(entries, dimensions))
         if keys := bounded(program, tensor_names(bound), dimensions, captured.module._sot_plan.conditions):
             captured, program = with_larger(keys, captured, program, fn, owner, bound, given, dimensions)
+    with_divisions(program.graph_module)
     if (node := node_of_one_size(program)) is not None:
         raise SaveError(f"{name_of(fn)} cannot be saved for sizes that differ: torch.export makes a constant of a size "
                         f"of {getattr(node.target, '__name__', node.target)}(){place_of(node)}. Write -1 for it there, "
@@ -171,7 +176,8 @@ def with_larger(keys: Iterable[Key], captured: Capture, program: Any, fn: Callab
     try:
         larger = captured_once(fn, owner, bound, given, dimensions)
         found = exported(larger, fn, bound, dynamic_shapes(containers(given), dimensions))
-        if not bounded(found, tensor_names(bound), dimensions, larger.module._sot_plan.conditions):
+        limits = bounded(found, tensor_names(bound), dimensions, larger.module._sot_plan.conditions)
+        if not limits and not larger.static:
             return larger, found
     except Exception:       # noqa: BLE001 - the smaller ones have worked
         pass

@@ -20,7 +20,7 @@ from sot.guards.tensor_guards import ValuesGuard
 from sot.guards.terms import OF_SYMBOLS, Term, function_of, leaves
 from sot.reports.records import GuardRecord
 
-ALLOWED = OF_SYMBOLS - {"**", "math.prod"}
+ALLOWED = OF_SYMBOLS - {"**", "math.prod"} | {"math.log", "math.log2", "math.log10"}
 LARGEST = 1 << 40
 Described = list[dict[str, Any] | None]     # for each leaf of the arguments: the tensor's name, dtype and shape
 
@@ -119,7 +119,13 @@ def check_ranges(method: str, expected: Described, given: Iterable[Any]) -> None
 def is_about_sizes(term: Term) -> bool:
     if isinstance(term, tuple):
         return term[0] in ALLOWED and all(map(is_about_sizes, term[1:]))
-    return isinstance(term, int) and abs(term) < LARGEST or isinstance(term, Leaf) and term.kind == "size"
+    if isinstance(term, Leaf):
+        return term.kind == "size" or term.kind == "rounded" and is_about_sizes(term.key)
+    return is_number(term)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < LARGEST
 
 
 def sizes_in(term: Term) -> Iterator[tuple[int, int]]:
@@ -129,13 +135,17 @@ def sizes_in(term: Term) -> Iterator[tuple[int, int]]:
             yield from sizes_in(part)
     elif isinstance(term, Leaf) and term.kind == "size":
         yield term.key
+    elif isinstance(term, Leaf) and term.kind == "rounded":
+        yield from sizes_in(term.key)
 
 
 def as_data(term: Term) -> Any:
     """A term over sizes as JSON."""
     if isinstance(term, tuple):
         return [*map(as_data, term)]
-    return {"size": [*term.key]} if isinstance(term, Leaf) else term
+    if isinstance(term, Leaf):
+        return as_data(term.key) if term.kind == "rounded" else {"size": [*term.key]}
+    return term
 
 
 def value_of(term: Any, given: list[Any]) -> Any:
@@ -150,10 +160,17 @@ def value_of(term: Any, given: list[Any]) -> Any:
     return term
 
 
+def holds(term: Any, given: list[Any]) -> bool:
+    try:
+        return bool(value_of(term, given))
+    except (ArithmeticError, ValueError):       # of the logarithm of zero
+        return False
+
+
 def check_conditions(method: str, conditions: Iterable[Any], given: list[Any]) -> None:
     """Raises InputSpecError for sizes with which the program would take another branch than the graph."""
     for term, text, line in conditions:
-        if not value_of(term, given):
+        if not holds(term, given):
             raise InputSpecError(f"{method}: it was saved for {text}, as the program asks at {line}, and is called "
                                  f"with other sizes. Save another file for them, or change the line")
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from types import FunctionType
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.utils import _pytree as pytree
 from sot.deploy.arguments import containers
 from sot.deploy.errors import SaveError
 from sot.deploy.module import Captured, Condition, Plan, Source, Update
-from sot.deploy.numbers import Leaf, is_of_tensors
+from sot.deploy.numbers import Leaf, is_of_tensors, is_roundable
 from sot.deploy.sizes import line_at, line_of, refuse_values
 from sot.deploy.state import FloatOf, IntOf, SavedState, tensors_of
 from sot.deploy.structure import Shape, plain
@@ -26,13 +27,13 @@ from sot.frontend.api import Settings, StaticFunction
 from sot.graph.refs import version_of
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Arg, Dim, Origin, root
-from sot.guards.terms import Computed, Term, leaves, term_text
+from sot.guards.terms import Computed, Term, has_rounded, is_rounded, is_whole, leaves, term_text
 from sot.reports.records import GuardRecord
 from sot.support.errors import CaptureError, article
 from sot.support.own_code import is_own
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.autocast import with_regions
-from sot.torch_compat.exporting.integers import with_divisions
+from sot.torch_compat.exporting.integers import LARGEST_POWER, with_divisions
 from sot.torch_compat.exporting.stores import with_views
 from sot.torch_compat.tensors import storage_id
 
@@ -91,12 +92,15 @@ def unchanged(values: Iterable[Any], written: Iterable[bool]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Capture:
-    """A captured method: a module, the shape of its result, the dropped effects, and the guards."""
+    """A captured method: a module, the shape of its result, the dropped effects, and the guards. ``static``: why all
+    sizes in it are constants, and the line, if they are.
+    """
 
     module: Captured
     shape: Shape
     dropped: list[str]
     guards: list[GuardRecord]
+    static: str
 
 
 def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, kwargs: dict[str, Any],
@@ -128,6 +132,7 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
             raise SaveError("it has no operation on tensors" if not recorder.runs else
                             f"it is {max(len(graphs), len(recorder.runs))} graphs, not one")
         guards = [guard for record in call.captures for guard in record.guards]
+        static = next((record.static for record in call.captures if record.static), "")
         refuse_values(guards, inspect.signature(fn).parameters)
         refuse_numpy(recorder.runs[0].module)
         description = Description(recorder.runs[0], graphs[0].origins, owner, containers((args, kwargs)), state,
@@ -141,7 +146,7 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
     finally:
         state.restore()
         call.end()
-    return Capture(captured, shape, state.dropped, guards)
+    return Capture(captured, shape, state.dropped, guards, static)
 
 
 def inputs_of(target: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> tuple:
@@ -245,7 +250,17 @@ class Description:
     def number(self, term: Term) -> Term:
         """A term whose leaves are sources. Raises SaveError if one of them is neither a size nor state."""
         if isinstance(term, tuple):
-            return (term[0], *map(self.number, term[1:]))
+            if term[0] == "**" and term[2] == 0.5:
+                return self.number(("math.sqrt", term[1]))
+            if term[0] == "**" and is_whole(term) and type(term[2]) is int and 0 < term[2] <= LARGEST_POWER:
+                return self.number(reduce(lambda product, base: ("*", product, base), [term[1]] * term[2]))
+            found = (term[0], *map(self.number, term[1:]))
+            if not is_rounded(term):
+                return found
+            if is_roundable(found[1]):
+                return Leaf("rounded", found)
+            raise SaveError(f"it computes the number {term_text(term)}, and a file has no such function of numbers "
+                            f"that vary. Compute it of a constant, or with integers")
         if not isinstance(term, Origin):
             return term
         if term in self.state.numbers:
@@ -277,14 +292,16 @@ class Description:
 
     def conditions(self, guards: Iterable[GuardRecord]) -> list[Condition]:
         """The conditions from the capture on sizes and kept numbers. torch.export itself ensures that a size is not 0
-        or 1, and checks the layout of tensors.
+        or 1, checks the layout of tensors, and finds the conditions of operators, except those on rounded numbers.
         """
         found = []
         for record in guards:
             guard = record.guard
-            if not isinstance(guard, RelationGuard) or guard.of_operator or (guard.symbol, guard.right) == (">=", 2):
+            if not isinstance(guard, RelationGuard) or (guard.symbol, guard.right) == (">=", 2):
                 continue
             term: Term = (guard.symbol, guard.left, guard.right)
+            if guard.of_operator and not has_rounded(term):
+                continue
             if all(isinstance(origin, Dim) and self.tensor(origin.base) is not None or origin in self.state.numbers
                    for origin in leaves(term)):
                 term = self.number(term if guard.outcome else (OPPOSITE[guard.symbol], guard.left, guard.right))

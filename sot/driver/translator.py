@@ -252,10 +252,7 @@ class Translator:
                 if in_vain > 1:     # one more attempt would end like the last two
                     raise Skip(Reason.UNSUPPORTED, str(restart)) from None
                 import_parts(restart.learnt.imported)
-                call.record.graph = call.record.stopped = None      # the next attempt may have none
-                call.record.reached = ()
-                if restart.learnt.static or restart.learnt.constant:
-                    call.record.static = str(restart)
+                call.record.start_again(str(restart) if restart.learnt.static or restart.learnt.constant else "")
 
     # ---- what is known from earlier captures
     def assumptions(self, code: CodeType) -> Assumptions:

@@ -15,7 +15,17 @@ import torch
 from sot.guards.assumptions import Point, RestartCapture
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Dim, Origin, Stride, TensorPart
-from sot.guards.terms import COMPARISONS, FUNCTIONS, INFIX, Term, computed_before, evaluate, is_of_symbols, leaves
+from sot.guards.terms import (
+    COMPARISONS,
+    FUNCTIONS,
+    INFIX,
+    Term,
+    computed_before,
+    evaluate,
+    is_of_symbols,
+    is_rounded,
+    leaves,
+)
 from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode
 from sot.torch_compat.tensors import Layout
 
@@ -128,11 +138,14 @@ class Symbols:
         """
         if any(type(examples.get(o, 0)) is not int for o in leaves(term)):
             return None
-        if not is_of_symbols(term):
-            origin = computed_before(term, examples)
+        def read(part: Term) -> Any:
+            origin = part if isinstance(part, Origin) else computed_before(part, examples)
             return self.number(origin, examples[origin]) if type(examples[origin]) is int else None
+
+        if not is_of_symbols(term):
+            return read(term)
         try:
-            return on_symbols(term, lambda origin: self.number(origin, examples[origin]))
+            return on_symbols(term, read)
         except (TypeError, AttributeError, NotImplementedError):
             return None
 
@@ -157,7 +170,9 @@ class Symbols:
 
 
 def on_symbols(term: Term, read: Any) -> Any:
-    """Evaluate a term with functions that support symbols."""
+    """Evaluate a term with functions that support symbols. ``read`` gives origins, and integers made of floats."""
+    if is_rounded(term):
+        return read(term)
     if isinstance(term, tuple):
         return on_numbers(term[0])(*(on_symbols(part, read) for part in term[1:]))
     return evaluate(term, read)

@@ -87,6 +87,8 @@ DOMAINS: dict[str, list[tuple[str, float]]] = {
                     [("<", INFINITE), (">", -INFINITE)])}
 OF_SYMBOLS = frozenset({*INFIX, "neg", "not", "abs", "min", "max", "int", "float", "round", "math.floor", "math.ceil",
                         "math.trunc", "math.sqrt", "math.prod"}) - OF_BITS      # torch computes these for sizes, too
+WHOLE = OF_SYMBOLS - {"/", "float", "math.sqrt"}        # their results are integers if their operands are
+TO_INTEGERS = frozenset(("int", "round", "math.floor", "math.ceil", "math.trunc"))
 
 
 @origin
@@ -112,9 +114,38 @@ def is_of_symbols(term: Term) -> bool:
     """Whether torch can compute a term from symbols as well as from numbers."""
     if not isinstance(term, tuple):
         return True
-    if term[0] not in OF_SYMBOLS or term[0] == "**" and type(term[2]) is not int:
+    if term[0] not in OF_SYMBOLS or is_rounded(term) or term[0] == "**" and type(term[2]) is not int:
         return False
-    return all(map(is_of_symbols, term[1:]))
+    return all(is_rounded(part) or is_of_symbols(part) for part in term[1:])
+
+
+def is_rounded(term: Term) -> bool:
+    """Whether it is an integer made of floats (``int(n * 0.3)``, ``round(math.sqrt(n))``). It gets a symbol of its own:
+    torch would rearrange the arithmetic of floats, and what it rounds may be another integer then.
+    """
+    return isinstance(term, tuple) and term[0] in TO_INTEGERS and len(term) == 2 and (
+        term[0] == "round" or not is_quotient(term[1]))     # torch.export writes no round()
+
+
+def has_rounded(term: Term) -> bool:
+    if isinstance(term, Computed):
+        return has_rounded(term.term)
+    return is_rounded(term) or isinstance(term, tuple) and any(map(has_rounded, term[1:]))
+
+
+def is_quotient(term: Term) -> bool:
+    """Whether it is made of integers, or a quotient of these."""
+    return all(map(is_whole, term[1:] if isinstance(term, tuple) and term[0] == "/" else (term,)))
+
+
+def is_whole(term: Term) -> bool:
+    """Whether it is computed with integers only, if its origins are integers."""
+    if not isinstance(term, tuple):
+        return type(term) is int or isinstance(term, Origin)
+    if term[0] in TO_INTEGERS and len(term) == 2:
+        return True
+    powers = term[0] != "**" or type(term[2]) is int and term[2] >= 0
+    return term[0] in WHOLE and powers and all(map(is_whole, term[1:]))
 
 
 def function_of(symbol: str) -> Callable[..., Any]:

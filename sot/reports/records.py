@@ -103,7 +103,7 @@ class Capture:
         seconds: the time of each of ``STAGES``.
         recompile_reasons: for each earlier entry, the closest first, the guards that did not hold.
         code: the emitted function.
-        static: why varying sizes and numbers are constants in this capture.
+        static: why varying sizes and numbers are constants in this capture, and the line.
         effects: the mutations and the output of the entry besides the graph.
         stages: the intermediate forms as text, by name, if they were requested.
         began: the start time, by ``time.perf_counter``.
@@ -135,6 +135,12 @@ class Capture:
         """Note that Python runs the whole frame, and the line that was reached."""
         self.fallback = True
         self.stopped = BreakRecord(reason, detail, self.reached[-1] if self.reached else self.place, self.reached)
+
+    def start_again(self, static: str) -> None:
+        """Forget an attempt of the capture. ``static``: why it makes constants of sizes and numbers, or nothing."""
+        if static:
+            self.static = f"{static} ({self.reached[-1]})" if self.reached else static
+        self.graph, self.stopped, self.reached = None, None, ()
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

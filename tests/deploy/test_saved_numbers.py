@@ -72,6 +72,39 @@ def test_a_condition_on_a_rounded_quotient(tmp_path):
         loaded(torch.randn(2, 2))
 
 
-def test_what_torch_cannot_write_is_named(tmp_path):
-    with pytest.raises(SaveError, match=r"cannot write round\(\)"):
-        sot.save(OfSizes(lambda n: round(n / 3)), tmp_path / "m", input_spec=[InputSpec(("b", "t"))])
+ROUNDED = {
+    "int": lambda n: int(n * 0.3), "of a root": lambda n: int(math.sqrt(n)), "of a power": lambda n: int(n ** 0.5),
+    "to the even one": lambda n: round(n * 0.5), "of a quotient": lambda n: round(n / 3),
+    "at least one": lambda n: max(1, int(n * 0.1)), "up": lambda n: math.ceil(n * 0.7),
+    "down": lambda n: math.floor(math.log2(n)), "of several": lambda n: int(n * 0.3) + 2 * round(n * 0.1) // 2}
+
+
+@pytest.mark.parametrize("function", ROUNDED.values(), ids=ROUNDED)
+def test_integers_made_of_floats(function, tmp_path):
+    """A size that is made of floats is not the constant that it is for the examples."""
+    def f(x):
+        return x[:, :function(x.shape[1])].sum(1), x.new_zeros(function(x.shape[1]))
+
+    loaded = sot.load(sot.save(f, tmp_path / "m", input_spec=[InputSpec(("b", "t"))]))
+    for shape in ((2, 3), (3, 7), (2, 10), (1, 40), (4, 2)):
+        x = torch.randn(shape)
+        for got, want in zip(loaded(x), f(x), strict=True):
+            assert torch.equal(got, want)
+
+
+def test_a_square_grid_of_patches(tmp_path):
+    def f(x):
+        side = int(x.shape[1] ** 0.5)
+        return x.view(x.shape[0], side, side, 4).mean(1)
+
+    loaded = sot.load(sot.save(f, tmp_path / "m", input_spec=[InputSpec(("b", "t", 4))]))
+    for shape in ((2, 9, 4), (1, 64, 4), (3, 4, 4)):
+        x = torch.randn(shape)
+        assert torch.equal(loaded(x), f(x))
+    with pytest.raises(ValueError, match=r"int\(t \*\* 0.5\).*test_saved_numbers.py:\d+ \(return x.view"):
+        loaded(torch.randn(2, 10, 4))
+
+
+def test_an_integer_that_tensors_may_round_otherwise_is_refused(tmp_path):
+    with pytest.raises(SaveError, match=r"computes the number int\(x.shape\[1\] \*\* 0.33"):
+        sot.save(lambda x: x[:, :int(x.shape[1] ** (1 / 3))], tmp_path / "m", input_spec=[InputSpec((2, None))])

@@ -322,6 +322,15 @@ def test_a_change_of_an_input_whose_size_becomes_a_constant():
     assert not any(c.static for c in captures), [c.static for c in captures]
 
 
+@pytest.mark.parametrize("function", [
+    lambda n: int(n * 0.3), lambda n: round(n * 0.5), lambda n: int(n ** 0.5), lambda n: max(1, int(n / 3 * 2))],
+    ids=["int", "round", "of a root", "at least one"])
+def test_sizes_that_are_made_of_floats_may_differ(function):
+    captures = captured(lambda x: (x[:function(len(x))].sum(), x.new_zeros(function(len(x)) * 2)),
+                        over("n", sizes=(10, 15, 21, 40, 7)))
+    assert len(captures) <= 2 and not any(c.static for c in captures), [c.static for c in captures]
+
+
 def test_a_loop_over_time_stays_a_loop_when_its_length_varies():
     def rnn(x, h):
         for t in range(x.shape[1]):

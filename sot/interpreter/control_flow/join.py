@@ -228,8 +228,8 @@ def given(m: Machine, region: Region, pairs: list[Pair], which: int, test: Tenso
 
 
 def refuse_symbols(m: Machine) -> None:
-    """Subgraphs hold only for the sizes and numbers of this call."""
-    if m.has_symbols:
+    """Subgraphs hold only for the sizes and numbers of this call. In a file torch.export makes them for any sizes."""
+    if m.has_symbols and not m.assumptions.of_file:
         raise RestartCapture("a branch or loop on a tensor is part of the graph", static=True)
 
 

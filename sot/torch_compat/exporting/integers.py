@@ -1,10 +1,11 @@
 """Integers computed from sizes, for files of torch.export: ``math.ceil(n / 2)`` is ``-(-n // 2)``, and ``n ** 2`` is
-``n * n``. torch does not write the first, and a file takes no powers.
+``n * n``. torch does not write the first, and a file takes no powers. torch.export also writes powers of its own.
 """
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,9 +36,9 @@ def quotient(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
         return None
     number, divisor = divided.args
     if node.target is math.floor:
-        return graph.call_function(operator.floordiv, (number, divisor))
-    below = graph.call_function(operator.floordiv, (graph.call_function(operator.neg, (number,)), divisor))
-    return graph.call_function(operator.neg, (below,))
+        return computed(graph, operator.floordiv, number, divisor)
+    return computed(graph, operator.neg, computed(
+        graph, operator.floordiv, computed(graph, operator.neg, number), divisor))
 
 
 def power(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
@@ -47,10 +48,19 @@ def power(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
         return None
     made = base
     for _ in range(exponent - 1):
-        made = graph.call_function(operator.mul, (made, base))
+        made = computed(graph, operator.mul, made, base)
     return made
+
+
+def computed(graph: fx.Graph, function: Callable[..., Any], *args: Any) -> fx.Node:
+    """A node, which has its value if it is one of a program of torch.export."""
+    node = graph.call_function(function, args)
+    values = [arg.meta.get("val") if isinstance(arg, fx.Node) else arg for arg in args]
+    if None not in values:
+        node.meta["val"] = function(*values)
+    return node
 
 
 def is_integer(value: Any) -> bool:
     return type(value) is int or isinstance(value, fx.Node) and isinstance(
-        value.meta.get("example_value"), (int, torch.SymInt))
+        value.meta.get("example_value", value.meta.get("val")), (int, torch.SymInt))

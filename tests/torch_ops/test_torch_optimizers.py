@@ -270,3 +270,26 @@ def test_a_step_that_reads_counters_is_left_to_python_below_a_schedule():
         return sot.to_static(fn, backend="eager")
     plain, mine = (trained(how, optim.Adam, {"foreach": True}, step_with_schedule) for how in (lambda fn: fn, twice))
     assert all(torch.equal(p, q) for p, q in zip(plain[1], mine[1]))
+
+
+def step_with_autocast(model, optimizer, x):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(x).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def step_within_autocast(model, optimizer, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return step(model, optimizer, x)
+
+
+@pytest.mark.parametrize("kind", [optim.Adam, optim.AdamW, optim.NAdam, optim.RAdam, optim.Adamax])
+@pytest.mark.parametrize("function", [step_with_autocast, step_within_autocast])
+def test_a_step_after_mixed_precision_is_in_the_graph(kind, function):
+    made = []
+    found = trained(lambda fn: made.append(sot.to_static(fn, backend="eager")) or made[0], kind, {}, function)
+    assert same(found, trained(lambda fn: fn, kind, {}, function)) is None
+    assert not made[0].explain().breaks and len(made[0].graphs) == 2

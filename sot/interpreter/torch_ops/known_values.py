@@ -141,9 +141,11 @@ def constant(m: Machine, real: torch.Tensor, label: str) -> TensorRef:
     return ref
 
 
-def has_other_states(m: Machine) -> bool:
-    """Whether the trace has changed what values are computed with, or memory behind torch's back."""
-    return m.array_memory.is_written or any(setter is not SET_GRAD for setter, *_ in m.state_log)
+def has_other_states(m: Machine, harmless: Container[Any] = (SET_GRAD,)) -> bool:
+    """Whether the trace has changed what values are computed with, or memory behind torch's back. ``harmless``: the
+    functions that change a state without which the values would be the same.
+    """
+    return m.array_memory.is_written or any(setter not in harmless for setter, *_ in m.state_log)
 
 
 # ---- values ---------------------------------------------------------------------------------------------------

@@ -365,3 +365,32 @@ def test_a_function_of_autograd_that_is_returned_is_whole():
         y = made.apply(x, x)
         y.sum().backward()
         assert type(y.grad_fn).__name__ == "PowerBackward" and not same(x.grad, 2 * X * k)
+
+
+def of_parameters(model, x):
+    """The first step of MAML and of a Hessian-vector product."""
+    found = torch.autograd.grad(model(x).pow(2).sum(), model.parameters(), create_graph=True)
+    weights = torch.autograd.grad(model(x).sum(), (p for p in model.parameters() if p.ndim > 1))
+    listed = torch.autograd.grad(model(x).pow(3).sum(), nn.ParameterList(model.parameters()))
+    return found, weights, listed
+
+
+def backward_to_parameters(model, x):
+    model.zero_grad()
+    model(x).pow(2).sum().backward(inputs=filter(lambda p: p.ndim > 1, model.parameters()))
+    return [p.grad for p in model.parameters()]
+
+
+@pytest.mark.parametrize("fn", [of_parameters, backward_to_parameters])
+def test_gradients_of_any_iterable_of_tensors_are_in_the_graph(fn):
+    model, translated = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), sot.to_static(fn, backend="eager")
+    for factor in (1, 2, 3):
+        assert same(fn(model, X * factor), translated(model, X * factor)) is None
+    assert not translated.explain().breaks
+
+
+def test_gradients_of_no_tensor_raise_as_in_python():
+    def fn(x):
+        return torch.autograd.grad(x.sum(), iter(()))
+
+    check(fn, G)

@@ -18,6 +18,7 @@ from sot.guards.origin import Element
 from sot.guards.terms import FUNCTIONS, Computed
 from sot.interpreter.torch_ops.known_values import NotKnown, has_other_states, slice_of
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.global_state import AUTOCAST_NESTING, AUTOCAST_SETTERS, SET_GRAD
 from sot.torch_compat.tensors import is_plain, storage_id
 from sot.values.base import Const, Value, boolean
 from sot.values.numbers import DynamicNumber, applied, arithmetic, compare, is_dynamic, within
@@ -35,6 +36,7 @@ COMPARING = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
 FLOATS = (torch.float32, torch.float64)
 MADE = {"zeros": 0.0, "ones": 1.0}
 OPTIMIZERS = "torch.optim."
+HARMLESS = (SET_GRAD, *AUTOCAST_SETTERS, *AUTOCAST_NESTING)     # autocast leaves the arithmetic below as it is
 
 
 def step_function(m: Machine) -> str | None:
@@ -78,7 +80,7 @@ class Counting:
     def number(self, ref: TensorRef) -> Any:
         """The number of a tensor at this point of the trace: a Value, or a comparison of two."""
         m = self.m
-        if m.modes or has_other_states(m):
+        if m.modes or has_other_states(m, HARMLESS):
             raise NotKnown
         tensors = {given.node: given for given in m.builder.inputs if not isinstance(given, NumberRef)}
         numbers: dict[Any, NumberRef] = {

@@ -17,6 +17,7 @@ import torch
 from sot.graph import TensorRef
 from sot.guards.assumptions import Part
 from sot.interpreter.builtins.common import take, truth_of
+from sot.interpreter.loop import evaluate
 from sot.interpreter.objects.tensor_facts import guarded
 from sot.interpreter.torch_ops.autograd import is_of_subgraphs
 from sot.interpreter.torch_ops.gradients.first_gradients import Reached, first_gradient, is_unheld, known_tensors
@@ -29,8 +30,8 @@ from sot.support.registry import handles
 from sot.torch_compat.autograd_nodes import history
 from sot.torch_compat.functions import is_tracked_by_transform
 from sot.torch_compat.hooks import FRAMES_OF_BACKWARD
-from sot.values.base import FALSE, NONE, TRUE, Value
-from sot.values.objects import ListValue, TupleValue
+from sot.values.base import FALSE, NONE, TRUE, Const, Value
+from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def grad(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
                                   "materialize_grads", required=2)
     if not truth_of(m, rest.pop(3), True):
         raise Break(Reason.UNSUPPORTED, "grad(only_inputs=False), which warns,")
+    inputs = sequence_of(m, inputs)
     ends = tensors(m, inputs)
     known_leaves(m, tensors(m, outputs), ends[0].fake.grad_fn if len(ends) == 1 else None)
     tensor_hooks.refuse_hooked_ends(m, ends)
@@ -82,7 +84,7 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
     below, hooked, nodes = hooked_leaves(m, tensors(m, outputs), None, runs_hooks=not creates)
     leaves = below
     if inputs is not None and inputs is not NONE:
-        leaves = tensors(m, inputs)
+        leaves = tensors(m, sequence_of(m, inputs))
     if not all(leaf.fake.is_leaf for leaf in leaves):
         raise Break(Reason.UNSUPPORTED, "backward() to tensors that are not leaves")
     if not leaves:
@@ -159,6 +161,13 @@ def dropped(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def warn_of_cycle() -> None:
     """PyTorch warns once of ``backward(create_graph=True)``, which the graph does not call."""
     torch.zeros((), requires_grad=True).backward(create_graph=True)
+
+
+def sequence_of(m: Machine, value: Value) -> Value:
+    """A tensor, a list or a tuple as it is; what ``tuple`` makes of ``model.parameters()`` and other iterables."""
+    if isinstance(value, (TensorValue, ListValue, TupleValue, DictValue)):
+        return value
+    return evaluate(m, Const(tuple), [value])
 
 
 def tensors(m: Machine, value: Value) -> list[TensorValue]:

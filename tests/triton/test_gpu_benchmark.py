@@ -22,7 +22,7 @@ def run(folder: Path, *arguments: str) -> str:
     environment = os.environ | {"SOT_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run([sys.executable, str(BENCHMARK), "--dry-run", "--markdown", str(file), "--kept",
                            str(folder / "gpu.jsonl"), *arguments], env=environment, capture_output=True, text=True,
-                          timeout=300)
+                          timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     text, heading, rest = file.read_text().partition(BY_HAND)
     assert heading and not rest

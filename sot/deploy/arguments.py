@@ -141,12 +141,18 @@ def is_object(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type | InputSpec)
 
 
+def is_named(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
 def containers(value: Any) -> Any:
-    """An argument as a file takes it: a dataclass (an output of transformers, too) and a Record are dicts."""
+    """An argument as a file takes it: a dataclass (an output of transformers, too) and a Record are dicts, and a named
+    tuple is a tuple.
+    """
     if is_object(value):
         return {field.name: containers(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if type(value) in (list, tuple):
-        return type(value)(map(containers, value))
+    if is_named(value) or type(value) in (list, tuple):
+        return (list if type(value) is list else tuple)(map(containers, value))
     if type(value) in (dict, Record):
         return dict(zip(value, map(containers, value.values()), strict=True))
     return value
@@ -165,6 +171,8 @@ def objects(value: Any, given: Any) -> Any:
             if after is not before:
                 (object.__setattr__ if value.__dataclass_params__.frozen else setattr)(made, field.name, after)
         return made
+    if is_named(value):
+        return type(value)(*map(objects, value, given))
     if type(value) in (list, tuple):
         return type(value)(map(objects, value, given))
     if type(value) in (dict, Record):

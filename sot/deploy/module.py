@@ -123,7 +123,7 @@ class Call:
         """Pass the branches that Python has taken to torch.export, which does not see them."""
         for condition in conditions:
             symbol, left, right = condition.term
-            text = f"it was saved for {condition.text}"
+            text = f"it was saved for {condition.text}, as the program asks at {condition.line}"
             if with_tensors(left, right):
                 held = COMPARISONS[symbol](as_tensor(left, self.number), as_tensor(right, self.number))
                 torch._assert_async(held, text)

@@ -36,8 +36,15 @@ ROUNDINGS = {"int": torch.trunc, "round": torch.round, "math.floor": torch.floor
 
 
 def is_of_files(term: Term) -> bool:
-    """Whether torch.export computes a term from symbols."""
-    return not isinstance(term, tuple) or term[0] in OF_FILES and all(map(is_of_files, term[1:]))
+    """Whether torch.export computes a term from symbols. It fails at a quotient of numbers of buffers."""
+    if not isinstance(term, tuple):
+        return True
+    return term[0] in OF_FILES and all(map(is_of_files, term[1:])) and not (term[0] == "/" and has_items(term))
+
+
+def has_items(term: Term) -> bool:
+    """Whether it is computed with the number of a buffer."""
+    return any(map(has_items, term[1:])) if isinstance(term, tuple) else isinstance(term, Leaf) and term.kind == "item"
 
 
 def is_of_tensors(term: Term) -> bool:

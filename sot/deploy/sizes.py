@@ -57,7 +57,8 @@ def range_of(program: Any, size: torch.SymInt) -> list[int | None] | None:
     """
     found = next((found for symbol, found in program.range_constraints.items() if str(symbol) == str(size)), None)
     least, most = (int(found.lower), found.upper) if found is not None else (0, math.inf)
-    return None if least <= 2 and most > LARGEST else [least, None if most > LARGEST else int(most)]
+    least = least if least > 2 else 0
+    return None if least == 0 and most > LARGEST else [least, None if most > LARGEST else int(most)]
 
 
 def bounded(program: Any, names: list[str | None], dimensions: Dimensions,
@@ -109,7 +110,8 @@ def check_ranges(method: str, expected: Described, given: Iterable[Any]) -> None
         for i, limits in enumerate(description.get("ranges", ()) if description is not None else ()):
             least, most = limits or (0, None)
             if not (least <= tensor.shape[i] and (most is None or tensor.shape[i] <= most)):
-                sizes = f"of {least} or more" if most is None else f"from {least} to {most}"
+                sizes = f"from {least} to {most}" if least else f"up to {most}"
+                sizes = f"of {least} or more" if most is None else sizes
                 where = f"dimension {i} of {(description or {})['name']}"
                 raise InputSpecError(f"{method}: {where} is {tensor.shape[i]}, and the file is for sizes {sizes}: with "
                                      f"others the model computes differently, or raises")

@@ -244,7 +244,8 @@ class Description:
         if not isinstance(value, torch.Tensor):
             value = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
             self.transient.add(name)
-        self.weights.setdefault(name, value)
+        # what the model computed in an earlier call (weight_norm): no gradient reaches that
+        self.weights.setdefault(name, value if value.is_leaf else value.detach())
         return name
 
     def number(self, term: Term) -> Term:
@@ -297,7 +298,8 @@ class Description:
         found = []
         for record in guards:
             guard = record.guard
-            if not isinstance(guard, RelationGuard) or (guard.symbol, guard.right) == (">=", 2):
+            if not isinstance(guard, RelationGuard) or isinstance(guard.left, Dim) and (
+                    guard.symbol, guard.right) == (">=", 2):
                 continue
             term: Term = (guard.symbol, guard.left, guard.right)
             if guard.of_operator and not has_rounded(term):

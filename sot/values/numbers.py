@@ -471,14 +471,16 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     found = operands(a, b)
     if found is None:
         return boolean(COMPARISONS[symbol](a.real, b.real))
-    if any(isinstance(v, DynamicNumber) and v.varies and v.is_size for v in (a, b)):
-        left, right = _symbol(m, a), _symbol(m, b)
-        if left is not None and right is not None:
-            holds = bool(COMPARISONS[symbol](left, right))      # torch may know the answer without a guard
-            m.note_assumptions()
-            return boolean(holds)
     (left, left_term), (right, right_term) = found
     holds = bool(COMPARISONS[symbol](left, right))
+    if any(isinstance(v, DynamicNumber) and v.varies and v.is_size for v in (a, b)):
+        numbers = _symbol(m, a), _symbol(m, b)
+        if None not in numbers:
+            holds = bool(COMPARISONS[symbol](*numbers))     # torch may know the answer without a guard
+            if m.note_assumptions() or not m.assumptions.of_file:
+                return boolean(holds)
+            if (symbol, right_term) == (">=", 2):       # as sizes are for torch; a file also takes those of 0 and 1
+                symbol, right_term = ">", 1
     origin = next(leaves((symbol, left_term, right_term)))
     m.guard(RelationGuard(origin, symbol, left_term, right_term, holds))
     return boolean(holds)

@@ -1,5 +1,6 @@
-"""Dataclasses as arguments: a file takes them, dicts and records."""
+"""Dataclasses and named tuples as arguments: a file takes them, dicts, tuples and records."""
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -80,6 +81,25 @@ def test_a_dataclass_in_a_dataclass(saved):
     for n in 4, 7:
         given = Nested([Batch(torch.randn(n, 3)), Batch(torch.randn(n, 5))], torch.randn(n))
         torch.testing.assert_close(loaded(given), OfNested()(given))
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor | None = None
+
+
+def test_a_named_tuple_is_an_argument(saved):
+    def f(pair, others):
+        scale = 1 if others["p"].y is None else 2
+        return pair._replace(x=pair.x + pair.y), others["p"].x * scale
+
+    loaded = saved(f, [Pair(InputSpec(("n", 4)), InputSpec(("n", 4))), {"p": Pair(InputSpec((None,)))}])
+    for n, m in (3, 5), (1, 2):
+        given = Pair(torch.randn(n, 4), torch.randn(n, 4)), {"p": Pair(torch.randn(m))}
+        (got, other), (want, expected) = loaded(*given), f(*given)
+        assert torch.equal(got.x, want.x) and torch.equal(got.y, want.y) and torch.equal(other, expected)
+    with pytest.raises(InputSpecError, match=r"must be equal \(n\)"):
+        loaded(Pair(torch.randn(3, 4), torch.randn(2, 4)), given[1])
 
 
 def test_a_record_of_one_model_is_the_argument_of_another(saved, tmp_path):

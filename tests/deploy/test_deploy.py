@@ -363,6 +363,20 @@ def test_other_expressions_are_not(text):
 
 # ---- beyond -----------------------------------------------------------------------------------------------
 @pytest.mark.slow
+class Importing(torch.nn.Module):
+    def forward(self, x):
+        import a_module_of_the_test
+        return x * a_module_of_the_test.FACTOR
+
+
+def test_a_module_that_the_first_call_imports(saved, tmp_path, monkeypatch):
+    """A file has no imports, so they are no obstacle to capture."""
+    (tmp_path / "a_module_of_the_test.py").write_text("FACTOR = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = saved(Importing(), [InputSpec((None,))])
+    assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 3.0))
+
+
 def test_the_program_that_made_it_is_not_needed(tmp_path):
     net = Net().eval()
     sot.save(net, tmp_path / "m", input_spec=[InputSpec((5, 4))])

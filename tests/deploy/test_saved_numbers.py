@@ -53,6 +53,30 @@ def test_functions_of_numbers_that_vary(make, function, tmp_path):
         torch.testing.assert_close(loaded(x), model(x))
 
 
+class Average(nn.Module):
+    """A moving average whose weight follows the number of what it has seen, up to a limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.seen += x.shape[0]
+        self.mean.lerp_(x.mean(0), 1 - min(0.9, (1 + self.seen) / (10 + self.seen)))
+        return x - self.mean, self.seen
+
+
+def test_a_quotient_of_numbers_that_calls_change(tmp_path):
+    model = Average()
+    loaded = sot.load(sot.save(copy.deepcopy(model), tmp_path / "m", input_spec=[InputSpec((None, 4))]))
+    for n in 3, 2, 7:
+        x = torch.randn(n, 4)
+        (got, seen), (want, expected) = loaded(x), model(x)
+        torch.testing.assert_close(got, want)
+        assert seen == expected
+
+
 def test_a_number_of_parts(tmp_path):
     loaded = sot.load(sot.save(Padded(), tmp_path / "m", input_spec=[InputSpec(("b", "t"))]))
     for shape in ((2, 3), (3, 8), (2, 9)):

@@ -170,6 +170,44 @@ def test_sizes_for_which_the_program_takes_another_branch_are_refused(saved):
         loaded(torch.ones(21, 4))
 
 
+def alone(x):
+    return x if x.shape[0] == 1 else x - x.mean(0)
+
+
+def several(x):
+    return x.std(0) if len(x) > 1 else x * 0
+
+
+def at_least_two(x):
+    return x * 2 if x.shape[0] >= 2 else x
+
+
+def halves(x):
+    return x * 2 if x.shape[0] // 3 >= 2 else x
+
+
+@pytest.mark.parametrize(("function", "text"), [
+    (alone, r"not x.shape\[0\] == 1"), (several, r"x.shape\[0\] > 1"), (at_least_two, r"x.shape\[0\] > 1"),
+    (halves, r"x.shape\[0\] // 3 >= 2")], ids=["alone", "several", "at least two", "halves"])
+def test_a_branch_on_a_size_of_one_is_one_on_sizes(saved, function, text):
+    """torch takes no size for 0 or 1, and answers without a condition."""
+    loaded, x = saved(function, [InputSpec((None, 4))]), torch.randn(6, 4)
+    assert torch.equal(loaded(x), function(x))
+    with pytest.raises(ValueError, match=rf"saved for {text}, as the program asks at .*test_sizes.py:\d+"):
+        loaded(torch.randn(1, 4))
+
+
+def test_a_size_of_one_that_no_line_asks_for_is_accepted(saved):
+    def f(x):
+        if x.shape[0] > 100:
+            x = x * 2
+        return x - x.mean(0)
+    loaded = saved(f, [InputSpec((None, 4))])
+    for n in 1, 0, 3:
+        x = torch.randn(n, 4)
+        assert torch.equal(loaded(x), f(x))
+
+
 @pytest.mark.slow
 def test_a_loop_over_a_size_is_refused_with_its_line(saved):
     class Steps(nn.Module):

@@ -388,3 +388,21 @@ def test_an_operation_that_may_raise_after_a_change(saved):
     for _ in range(2):
         torch.testing.assert_close(loaded(x), model(x))
     assert torch.equal(loaded.state_dict()["load"], model.load)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_weights_that_a_hook_computes_at_each_call(saved, norm, training):
+    """The hook leaves the weight, which has a history, in the module."""
+    model = norm(nn.Linear(3, 2)).train(training)
+    loaded = saved(model, [InputSpec((None, 3))])
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    for _ in range(2):
+        x = torch.randn(4, 3)
+        got, want = loaded(x), model(x)
+        torch.testing.assert_close(got, want)
+    got.sum().backward()
+    want.sum().backward()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(loaded.get_parameter(name).grad, weight.grad)

@@ -315,12 +315,13 @@ def refuse_missing(m: Machine, base: str) -> None:
 
 def import_part_of_library(m: Machine, frame: Frame, base: str, names: tuple[str, ...]) -> None:
     """A loaded library may import a part of itself, or of another library, when the part is first needed. That is no
-    side effect of the program. The part is imported at once, outside the capture, unless its code could see what the
-    frame has done before.
+    side effect of the program, and a file has none. The part is imported at once, outside the capture, unless its code
+    could see what the frame has done before.
     """
     wanted = (base, names)
     is_loaded = base.partition(".")[0] in sys.modules and is_installed(frame.native.co_filename)
-    if is_loaded and wanted not in m.assumptions.imported and not m.mutated and not m.effects and not m.state_log:
+    has_effects = m.mutated or m.effects or m.state_log
+    if (is_loaded or m.assumptions.of_file) and wanted not in m.assumptions.imported and not has_effects:
         raise RestartCapture(f"{base} imports a part of itself", imported=frozenset({wanted}))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from sot.graph.fake_rules import NEVER_REFUSE, RULES
+from sot.graph.fake_rules import NEVER_REFUSE, RULES, bounds_of_rule
 from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
 from sot.graph.regions import Region, shares_memory
 from sot.support.errors import Break, Reason
@@ -128,7 +128,7 @@ class GraphBuilder:
                 self_, *rest = fake_args
                 return getattr(self_, target)(*rest, **fake_kwargs)
             if target in RULES and target not in NEVER_REFUSE:
-                self.fake_mode.note_refusal()
+                self.fake_mode.note_refusal(bounds_of_rule(target, fake_args, fake_kwargs))
             return RULES.get(target, target)(*fake_args, **fake_kwargs)
 
     def record(self, kind: str, target: Any, args: tuple, kwargs: dict, result: Any, trace: str,

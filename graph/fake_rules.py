@@ -61,6 +61,22 @@ def alignment_loss(log_probs: torch.Tensor, targets: torch.Tensor, input_lengths
     return losses if reduction == "none" else losses.sum()
 
 
+def bounds_of_alignment(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: Any = 0,
+                        reduction: Any = "mean", zero_infinity: Any = False) -> list[tuple] | None:
+    """The lengths for which ``F.ctc_loss`` of a batch may raise on the CPU, like ``bounds_of_indices``: no length
+    exceeds the scores or the padded targets. None if it may raise for something else. Arguments are fakes.
+    """
+    given = log_probs, targets, input_lengths, target_lengths
+    if not all(isinstance(v, torch.Tensor) and v.device.type == "cpu" for v in given) or [v.dim() for v in given] != [
+            3, 2, 1, 1] or any(v.dtype is not torch.int64 for v in given[1:]) or log_probs.dtype is not torch.float32:
+        return None
+    length, batch, classes = log_probs.shape
+    if type(blank) is not int or type(classes) is not int or not 0 <= blank < classes or not all(
+            v.shape[0] == batch for v in given[1:]) or length == 0 or batch == 0:
+        return None
+    return [(input_lengths, length + 1, False, None), (target_lengths, targets.shape[1] + 1, False, None)]
+
+
 def covariance(x: torch.Tensor) -> torch.Tensor:
     """``torch.cov`` and ``torch.corrcoef`` of several variables, which warn if there are too few observations."""
     return x @ x.T
@@ -239,6 +255,13 @@ RULES: dict[Any, Callable[..., Any]] = {
     of_buffer: rule_of_buffer, bytes_of: rule_of_bytes, element_of: rule_of_element, on_packed: rule_on_packed,
     part_of_sparse: rule_of_sparse, recurrence: rule_of_recurrence}
 NEVER_REFUSE = frozenset({recurrence})      # values
+
+
+def bounds_of_rule(target: Any, args: tuple, kwargs: dict[str, Any]) -> list[tuple] | None:
+    """The indices for which an operation with a rule may raise. None if it may raise for something else."""
+    return bounds_of_alignment(*args[1:], **kwargs) if target is on_packed and args[0] == "ctc_loss" else None
+
+
 PARTS_OF_SPARSE = frozenset(("indices", "_indices", "values", "_values", "col_indices", "row_indices"))
 
 

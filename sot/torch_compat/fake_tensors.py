@@ -156,9 +156,10 @@ class RecordingFakeMode(FakeTensorMode):
         rules[type(self)] = rules[FakeTensorMode]
         return rules[type(self)](self, *args, **kwargs)
 
-    def note_refusal(self) -> None:
-        """Record that the operation may raise for something else than an index."""
-        self.may_refuse, self.indices = True, None
+    def note_refusal(self, indices: Sequence[tuple] | None = None) -> None:
+        """Record that the operation may raise, for these indices, or for something else."""
+        self.may_refuse = True
+        self.indices = None if indices is None or self.indices is None else [*self.indices, *indices]
 
     def refuses_cast(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         """Whether an in-place operation will raise because its result has a dtype that does not fit. Fakes do not."""

@@ -223,3 +223,42 @@ def test_indices_are_checked_against_sizes_that_vary(fn, backend):
             for part in ("result", "raised", "printed", "args"):
                 assert not same(getattr(got, part), getattr(want, part)), (size, index, part)
     assert not [str(c.stopped) for c in translated.captures if c.stopped is not None]
+
+
+class Recognizer(torch.nn.Module):
+    """An encoder with running statistics before the loss of alignments."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = torch.nn.Sequential(torch.nn.Conv1d(3, 5, 3, stride=2), torch.nn.BatchNorm1d(5))
+        self.calls = 0
+
+    def forward(self, x, lengths, targets, target_lengths):
+        self.calls += 1
+        scores = self.encoder(x).permute(2, 0, 1).log_softmax(-1)
+        return torch.nn.functional.ctc_loss(scores, targets, (lengths - 3) // 2 + 1, target_lengths, zero_infinity=True)
+
+
+def alignments(translate, lengths, sequences=(2, 2, 3)):
+    """What the calls return or raise, and the statistics after them; ``lengths`` are those of each last call."""
+    torch.manual_seed(0)
+    model, found = Recognizer(), []
+    called = translate(model)
+    for count in sequences:
+        for first, target in [(11, 3), lengths]:
+            given = (torch.randn(count, 3, 11), torch.tensor([first] * count), torch.randint(1, 5, (count, 3)),
+                     torch.tensor([target] * count))
+            try:
+                found.append(called(*given))
+            except RuntimeError as e:
+                found.append(str(e))
+            found.append((model.calls, [v.clone() for v in model.buffers()]))
+    return found, called
+
+
+@pytest.mark.parametrize("lengths", [(9, 2), (0, 1), (99, 2), (9, 4), (9, -1), (11, 0)])
+def test_lengths_of_an_alignment_are_checked_before_statistics_change(lengths):
+    (want, _), (got, model) = (alignments(translate, lengths) for translate in (
+        lambda model: model, lambda model: sot.to_static(model, backend="eager")))
+    assert same(got, want) is None
+    assert not sot.translation_of(model).explain().breaks

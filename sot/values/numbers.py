@@ -475,7 +475,7 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     holds = bool(COMPARISONS[symbol](left, right))
     if any(isinstance(v, DynamicNumber) and v.varies and v.is_size for v in (a, b)):
         numbers = _symbol(m, a), _symbol(m, b)
-        if None not in numbers:
+        if all(number is not None for number in numbers):
             holds = bool(COMPARISONS[symbol](*numbers))     # torch may know the answer without a guard
             if m.note_assumptions() or not m.assumptions.of_file:
                 return boolean(holds)

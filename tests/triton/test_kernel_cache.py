@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import sot
 from sot.backends.triton import cache
-from sot.frontend import cli
+from sot.frontend.command_line import commands
 
 
 @pytest.fixture(autouse=True)
@@ -221,9 +221,9 @@ def test_writers_at_the_same_time_leave_a_whole_module():
 def test_the_command_line_lists_and_clears():
     compile_once()
     entry, = cache.entries()
-    listed = CliRunner().invoke(cli.app, ["cache", "ls"])
+    listed = CliRunner().invoke(commands.app, ["cache", "ls"])
     assert entry.key in listed.stdout and "1 file, " in listed.stdout
-    assert "1 file removed" in CliRunner().invoke(cli.app, ["cache", "clear"]).stdout
+    assert "1 file removed" in CliRunner().invoke(commands.app, ["cache", "clear"]).stdout
     assert list(cache.entries()) == []
 
 

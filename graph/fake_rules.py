@@ -108,6 +108,7 @@ OTHERS: dict[Any, Callable[..., Any]] = {
     torch.linalg.lstsq: least_squares, torch.sparse_csr_tensor: compressed(torch.sparse_csr),
     torch.sparse_csc_tensor: compressed(torch.sparse_csc)}
 BY_NAME = {function.__name__: (function, fake) for function, fake in {**ON_PACKED, **OTHERS}.items()}
+BOUNDS = {F.ctc_loss.__name__: bounds_of_alignment}
 
 
 def on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -201,6 +202,12 @@ def rule_on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
     return BY_NAME[name][1](*args, **kwargs)
 
 
+def bounds_of_rule(target: Any, args: tuple, kwargs: dict[str, Any]) -> list[tuple] | None:
+    """The indices for which an operation with a rule may raise. None if it may raise for something else."""
+    bounds = BOUNDS.get(args[0]) if target is on_packed else None
+    return bounds(*args[1:], **kwargs) if bounds is not None else None
+
+
 def of_buffer(content: str, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
     """The target of the node of ``torch.frombuffer`` of a buffer of the call. Each character is a byte."""
     return torch.frombuffer(bytearray(content, "latin-1"), dtype=dtype, count=count, offset=offset)
@@ -255,13 +262,6 @@ RULES: dict[Any, Callable[..., Any]] = {
     of_buffer: rule_of_buffer, bytes_of: rule_of_bytes, element_of: rule_of_element, on_packed: rule_on_packed,
     part_of_sparse: rule_of_sparse, recurrence: rule_of_recurrence}
 NEVER_REFUSE = frozenset({recurrence})      # values
-
-
-def bounds_of_rule(target: Any, args: tuple, kwargs: dict[str, Any]) -> list[tuple] | None:
-    """The indices for which an operation with a rule may raise. None if it may raise for something else."""
-    return bounds_of_alignment(*args[1:], **kwargs) if target is on_packed and args[0] == "ctc_loss" else None
-
-
 PARTS_OF_SPARSE = frozenset(("indices", "_indices", "values", "_values", "col_indices", "row_indices"))
 
 

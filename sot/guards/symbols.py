@@ -138,6 +138,7 @@ class Symbols:
         """
         if any(type(examples.get(o, 0)) is not int for o in leaves(term)):
             return None
+
         def read(part: Term) -> Any:
             origin = part if isinstance(part, Origin) else computed_before(part, examples)
             return self.number(origin, examples[origin]) if type(examples[origin]) is int else None

@@ -85,7 +85,7 @@ def check(context: typer.Context, script: Script = None, module: AsModule = None
           backend: BackendName = "eager", include: Names = "", exclude: Names = "", report: Output = None) -> None:
     """Run a program, count its breaks and recompiles, and fail if there are more than allowed."""
     program = program_of(script, module, context.args)
-    limits = max_breaks, max_recompiles, min_coverage, module_coverage or []
+    limits = running().limits_of(max_breaks, max_recompiles, min_coverage, module_coverage or [])
     raise typer.Exit(running().check(program, backend, include, exclude, report, limits, baseline, sarif_file))
 
 

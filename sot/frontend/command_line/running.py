@@ -1,4 +1,6 @@
-"""What the commands do once torch and the translator are loaded. Each function returns the exit status."""
+"""What the commands do once torch and the translator are loaded. Commands that run a program or compare two reports
+return the exit status.
+"""
 from __future__ import annotations
 
 import runpy
@@ -44,12 +46,16 @@ def explain(program: Program, backend: str, include: str, exclude: str, report: 
     return status
 
 
-def check(program: Program, backend: str, include: str, exclude: str, report: Path | None,
-          allowed: tuple[int | None, int | None, float | None, list[str]], baseline: Path | None,
-          sarif_file: Path | None) -> int:
-    breaks, recompiles, coverage, modules = allowed
+def limits_of(breaks: int | None, recompiles: int | None, coverage: float | None, modules: list[str]) -> Limits:
     try:
-        limits = Limits(breaks, recompiles, coverage, modules_of(modules))
+        return Limits(breaks, recompiles, coverage, modules_of(modules))
+    except LimitError as e:
+        fail(str(e))
+
+
+def check(program: Program, backend: str, include: str, exclude: str, report: Path | None, limits: Limits,
+          baseline: Path | None, sarif_file: Path | None) -> int:
+    try:
         status, done = run_program(program, backend, include, exclude)
         save(done, report)
         if sarif_file is not None:

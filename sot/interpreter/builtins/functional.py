@@ -186,8 +186,16 @@ def may_be_computed(m: Machine, function: Any, args: tuple[Value, ...]) -> bool:
     """Whether a cached function may be followed for numbers that vary. A cache of the program itself may keep what has
     been changed since, so its functions get no objects, and return none (``only_numbers``).
     """
-    return type(function) is types.FunctionType and is_of_arguments(function) and (
-        is_installed(function.__code__.co_filename) or all(is_of_numbers(m, a, TupleValue) for a in args))
+    return type(function) is types.FunctionType and is_of_arguments(function) and all(
+        is_hashable(m, a) and (is_installed(function.__code__.co_filename) or is_of_numbers(m, a, TupleValue))
+        for a in args)
+
+
+def is_hashable(m: Machine, value: Value) -> bool:
+    """Whether a cache takes an argument."""
+    if isinstance(value, TupleValue):
+        return all(is_hashable(m, item) for item in value.items_list(m) or ())
+    return value.pytype.__hash__ is not None
 
 
 def compute(m: Machine, function: Value, args: list[Value], kwargs: dict[str, Value],

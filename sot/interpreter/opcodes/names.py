@@ -322,7 +322,7 @@ def import_part_of_library(m: Machine, frame: Frame, base: str, names: tuple[str
     is_loaded = base.partition(".")[0] in sys.modules and is_installed(frame.native.co_filename)
     has_effects = m.mutated or m.effects or m.state_log
     if (is_loaded or m.assumptions.of_file) and wanted not in m.assumptions.imported and not has_effects:
-        raise RestartCapture(f"{base} imports a part of itself", imported=frozenset({wanted}))
+        raise RestartCapture(f"{base} is imported before the capture", imported=frozenset({wanted}))
 
 
 def loaded_module(m: Machine, name: str) -> Value | None:

@@ -56,7 +56,7 @@ def computed(graph: fx.Graph, function: Callable[..., Any], *args: Any) -> fx.No
     """A node, which has its value if it is one of a program of torch.export."""
     node = graph.call_function(function, args)
     values = [arg.meta.get("val") if isinstance(arg, fx.Node) else arg for arg in args]
-    if None not in values:
+    if all(value is not None for value in values):
         node.meta["val"] = function(*values)
     return node
 

@@ -11,6 +11,7 @@ from harness import same
 from torch import nn
 
 import sot
+from sot.interpreter.builtins import functional
 
 SIZES = (4, 4, 5, 6, 7, 9)
 FACTOR = {"factor": 2}
@@ -106,3 +107,21 @@ def test_the_exception_of_a_cached_function_is_raised():
     assert [float(made(torch.zeros(()), n)) for n in (3, 5, 9)] == [4, 8, 12]
     with pytest.raises(ValueError, match="a size, please"):
         made(torch.zeros(()), -1)
+
+
+@functools.lru_cache
+def cached_times(n, more):
+    return n * len(more)
+
+
+def test_a_cached_function_of_a_library_takes_no_list(monkeypatch):
+    """For a function in an installed file; the cache has no place for a list."""
+    monkeypatch.setattr(functional, "is_installed", lambda file: file == __file__)
+
+    def fn(x):
+        try:
+            return x * cached_times(x.shape[0], [1, 2])
+        except TypeError as e:
+            return x, str(e)
+
+    assert same(calls(fn), calls(sot.to_static(fn, backend="eager"))) is None

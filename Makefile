@@ -1,9 +1,12 @@
 # make demo   translate two models and compare them with plain PyTorch
-# make test   the test suite but its slow tests make bench  the measurements of benchmarks/
+# make test   the test suite but its slow tests
 # make test-slow   the slow tests: those that take over a second, which start processes or compile, and installations
 # make test-versioned   tests, also slow ones, of what depends on the version of Python or torch
-# make lint   ruff, mypy, C warnings              make zoo    real models, from ../shared/zoo
-# make docs   the documentation, in build/docs    make examples   each example, under a minute
+# make lint   ruff, mypy, C warnings
+# make docs   the documentation, in build/docs
+# make examples   each example, under a minute
+# make zoo    real models, from ../shared/zoo
+# make bench  the measurements of benchmarks/
 # make kernels   every kernel compiled for GPUs, without one
 # make cpython   CPython's own tests, each function translated
 # make fuzz   N random programs, compared with plain Python

@@ -456,10 +456,10 @@ def ignore_module(modules: ModuleType | str | Iterable[ModuleType | str]) -> Non
     user_annotations.IGNORED_MODULES.update(map(module_name, several))
 
 
-def module_name(module: object) -> str:
+def module_name(module: object, asked_by: str = "ignore_module") -> str:
     name = module.__name__ if isinstance(module, ModuleType) else module
     if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
-        raise TargetError(f"ignore_module needs a module or its dotted name, not {short(module)}")
+        raise TargetError(f"{asked_by} needs a module or its dotted name, not {short(module)}")
     return name
 
 

@@ -58,7 +58,7 @@ def enable_all(*, backend: str | Backend = "auto", include: Modules = (), exclud
 
 
 def start(backend: str | Backend, include: Modules, exclude: Modules, budget: Budget) -> Switch:
-    scope = Scope(module_names(include), module_names(exclude))
+    scope = Scope(module_names("include", include), module_names("exclude", exclude))
     program = WholeProgram(translator_for(backend), Policy(budget), scope)
     program.load()
     return Switch(program.callback)
@@ -124,9 +124,9 @@ def is_enabled() -> bool:
     return program_of(get_callback()) is not None
 
 
-def module_names(modules: Modules) -> tuple[str, ...]:
+def module_names(argument: str, modules: Modules) -> tuple[str, ...]:
     several = [modules] if isinstance(modules, ModuleType | str) or not isinstance(modules, Iterable) else [*modules]
-    return tuple(map(module_name, several))
+    return tuple(module_name(module, argument) for module in several)
 
 
 # ---- SOT_REPORT -------------------------------------------------------------------------------------------

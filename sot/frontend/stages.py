@@ -6,10 +6,12 @@ function name. The default is no arguments.
 """
 from __future__ import annotations
 
+import inspect
 import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
@@ -43,9 +45,11 @@ def stages(target: str, call: str | None, backend: str) -> str:
     else:
         setattr(holder, name, translated)
     if call is not None:
-        eval(compile(call, "<--call>", "eval"), names)
+        eval(expression(call), names)
     else:
-        translated(*arguments(names, path))
+        translated(*arguments(names, path, function))
+    if not translator.captures:
+        raise StagesError(f"the call did not reach {path}, so nothing was captured")
     return "\n".join(page(translator.captures))
 
 
@@ -78,12 +82,24 @@ def translate(function: Any, settings: Settings, translator: Translator) -> Any:
     return StaticFunction(original(function, "explain --stages"), settings, translator)
 
 
-def arguments(names: dict[str, Any], path: str) -> tuple:
-    """The arguments for the function in the file."""
+def expression(call: str) -> CodeType:
+    try:
+        return compile(call, "<--call>", "eval")
+    except SyntaxError as e:
+        raise StagesError(f"--call takes an expression, such as \"f(torch.ones(3))\", not {call!r}: {e.msg}") from None
+
+
+def arguments(names: dict[str, Any], path: str, function: Any) -> tuple:
+    """The arguments for the function in the file. Raises StagesError if it takes others."""
     given = names.get("example_inputs", ())
     given = given.get(path, ()) if isinstance(given, dict) else given
     if not isinstance(given, tuple | list):
         raise StagesError(f"example_inputs has {type(given).__name__} for {path}: it takes a tuple of arguments")
+    try:
+        inspect.signature(getattr(function, "forward", function)).bind(*given)
+    except TypeError as e:
+        raise StagesError(f"{path} was not called: {e}. Give the call, such as --call \"f(torch.ones(3))\", or its "
+                          f"arguments as example_inputs in the file") from None
     return tuple(given)
 
 

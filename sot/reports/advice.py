@@ -75,7 +75,7 @@ def all_losses(report: Report) -> Iterator[Loss]:
         if f.name == MODULE:
             yield Loss(f"{count(f.in_python, 'tensor operation')} outside of functions, which Python runs",
                        "move them into a function: capture begins with a call", f.line, f.seconds)
-    slowest = max(report.graphs, key=lambda graph: graph.checking, default=None)
+    slowest = max((graph for graph in report.graphs if graph.runs > 1), key=lambda graph: graph.checking, default=None)
     if slowest is not None:
         yield Loss(f"checking the guards of {slowest.name}", "capture a larger function, so that they are checked less "
                    "often", slowest.function, slowest.checking)

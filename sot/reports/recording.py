@@ -78,6 +78,12 @@ class Work:
         self.seconds.update(other.seconds)
 
 
+def built_tally() -> Any:
+    """What counts operations that Python runs. Only reports need it; it is built once for each version of torch."""
+    native.build("tally")
+    return native.module("tally")
+
+
 class Recording:
     """All actions of the translator between ``start()`` and ``stop()``, or inside of ``recorded``."""
 
@@ -103,8 +109,7 @@ class Recording:
         self.clock, self.started = time.time(), time.perf_counter()
         self.offset = _hook.clock_now() - time.perf_counter()
         _hook.keep_events(EVENTS)
-        native.build("tally")   # needed by reports only; built once for each version of torch
-        if (tally := native.module("tally")) is not None:
+        if (tally := _hook.plain(built_tally)()) is not None:
             tally.start(_hook.plain(self._python_runs), _hook.clock_api)
         return self
 

@@ -151,14 +151,86 @@ def test_the_versions_are_printed(python):
     (("run",), "which program?"),
     (("run", "-m", "no_such.module"), "there is no module no_such.module"),
     (("run", "nowhere.py"), "there is no nowhere.py"),
+    (("run", ""), "which program?"),
+    (("run", "-m", ".train"), "there is no module .train"),
+    (("run", "folder"), "there is no __main__.py in the folder folder"),
     (("run", "--backend", "eagre", "train.py"), "eagre"),
+    (("run", "--include", "no such", "train.py"), "include needs a module or its dotted name, not 'no such'"),
+    (("run", "--report", "folder", "train.py"), "folder cannot be written: it is a folder"),
+    (("run", "--report", "train.py/r.html", "train.py"), "there is no folder train.py, and none can be made"),
+    (("check", "--max-breaks", "-1", "train.py"), "the limit of breaks is a number from 0, not -1"),
+    (("check", "--min-coverage", "nan", "train.py"), "a percentage from 0 to 100, not nan"),
+    (("check", "--sarif", "folder", "train.py"), "folder cannot be written: it is a folder"),
+    (("explain", "--call", "model(1)", "train.py"), "--call needs --stages"),
+    (("explain", "--stages", "double.py::f"), "f was not called: missing a required argument: 'x'. Give the call"),
+    (("explain", "--stages", "double.py::f", "--call", "f("), "--call takes an expression"),
+    (("explain", "--stages", "double.py::f", "--call", "torch.ones(3)"), "the call did not reach f"),
     (("diff", "train.py", "train.py"), "train.py is not JSON"),
 ])
 def test_bad_use_is_told_in_a_line(monkeypatch, tmp_path, program, args, message):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "double.py").write_text("def f(x):\n    return x * 2\n")
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, args)
     assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
     assert done.stderr.startswith("sot: ") and message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_an_option_that_does_not_exist_is_no_program(monkeypatch, tmp_path, program):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ("run", "--backnd", "eager", program))
+    assert done.exit_code == 2 and "No such option: --backnd" in done.stderr and "--backend" in done.stderr
+
+
+@pytest.mark.parametrize(("init", "error"), [
+    ("import no_such_dependency", "ModuleNotFoundError: No module named 'no_such_dependency'"),
+    ("raise ValueError('as asked')", "ValueError: as asked"),
+])
+def test_an_error_of_a_package_is_shown_as_python_does(monkeypatch, tmp_path, init, error):
+    (tmp_path / "failing").mkdir()
+    (tmp_path / "failing" / "__init__.py").write_text(init)
+    (tmp_path / "failing" / "train.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ("run", "-m", "failing.train"))
+    file = tmp_path / "failing" / "__init__.py"
+    assert done.exit_code == 1 and done.stderr.startswith(
+        f'Traceback (most recent call last):\n  File "{file}", line 1, in <module>\n    {init}\n{error}\n')
+
+
+def test_an_error_of_the_call_whose_stages_are_shown_has_the_users_frames_only(monkeypatch, tmp_path):
+    (tmp_path / "double.py").write_text("def f(x):\n    return x.nothing\n")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ("explain", "--stages", "double.py::f", "--call", "f(torch.ones(3))"))
+    assert done.exit_code == 1 and "has no attribute 'nothing'" in done.stderr and "/sot/" not in done.stderr
+
+
+AS_MAIN = '''
+import __main__, os, pickle, sys
+
+def f(x):
+    return x * 2
+
+def hook(kind, error, trace):
+    print("hook:", kind.__name__, error, trace.tb_frame.f_code.co_filename)
+
+sys.excepthook = hook
+os.chdir("/")
+print(__file__, __package__, __spec__ and __spec__.name)
+print(sys.argv, __main__.f is f, pickle.loads(pickle.dumps(f)) is f, os.path.exists(__file__))
+if "-o" in sys.argv:
+    sys.exit(("as", "asked"))
+1 / 0
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("args", [("as_main.py",), ("as_main.py", "-o", "--help"),
+                                  ("-m", "as_main", "-o", "--backend", "gloo", "--help")])
+def test_a_program_is_main_as_in_python(python, tmp_path, args):
+    (tmp_path / "as_main.py").write_text(AS_MAIN)
+    want, done = python(*args), python("-m", "sot", "run", *args)
+    assert done.stdout == want.stdout and done.returncode == want.returncode == 1
+    assert done.stderr.startswith(want.stderr + "SOT ")
 
 
 @pytest.mark.slow

@@ -186,3 +186,17 @@ def test_operations_outside_of_functions_are_to_be_moved_into_one():
         exec(compile("for _ in range(300):\n    x = x * 1.01 + 1\n", __file__, "exec"), {"x": torch.ones(300, 300)})
     first = first_change(report_of(recording))
     assert "600 tensor operations outside of functions" in first.what and "into a function" in first.remedy
+
+
+def test_guards_that_were_checked_once_cannot_be_checked_less_often():
+    def doubled(x):
+        return x * 2
+
+    def losses(calls):
+        with recorded(Recording("calls")) as recording:
+            translated = sot.to_static(doubled, backend="eager")
+            for _ in range(calls):
+                translated(torch.ones(3))
+        return [loss.what for loss in all_losses(report_of(recording))]
+    assert losses(1) == []
+    assert [what.partition(" of ")[0] for what in losses(20)] == ["checking the guards"]

@@ -9,11 +9,13 @@ import torch
 
 import sot
 from sot import _hook
+from sot.frontend.global_mode import enable_all
 from sot.reports.advice import first_change, is_small
 from sot.reports.build import report_of
 from sot.reports.recording import Recording, recorded
 from sot.reports.views.page import page
 from sot.reports.views.timeline import step, whole_steps
+from sot.torch_compat import native
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -307,3 +309,10 @@ def test_a_step_of_a_timeline_does_not_span_runs_that_were_not_measured():
     starts = [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 20.0]
     assert whole_steps(starts)[-1] == (11.0, 12.0)
     assert whole_steps([0.0, 5.0]) == [(0.0, 5.0)] and whole_steps([3.0]) == whole_steps([]) == []
+
+
+def test_a_recording_of_a_program_captures_nothing_of_its_own(monkeypatch):
+    monkeypatch.delitem(native.modules, "tally", raising=False)     # as in a new process
+    with enable_all():
+        recording = Recording("nothing").start().stop()
+    assert recording.captures == []

@@ -21,12 +21,22 @@ class Limits:
     """What a run may have; None allows everything. ``coverage`` is the least percentage of operations in graphs, of the
     whole run and by module: ``{"models/encoder": 100}``. A module is a path or a dotted name. Failures of capture
     itself are never allowed.
+
+    Raises LimitError for a number of breaks or recompiles below 0, and for a percentage that is not from 0 to 100.
     """
 
     breaks: int | None = None
     recompiles: int | None = None
     coverage: float | None = None
     modules: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for what, number in ("breaks", self.breaks), ("recompiles", self.recompiles):
+            if number is not None and not number >= 0:
+                raise LimitError(f"the limit of {what} is a number from 0, not {number}")
+        for where, wanted in [("operations in graphs", self.coverage), *self.modules.items()]:
+            if wanted is not None and not 0 <= wanted <= 100:
+                raise LimitError(f"the limit of {where} is a percentage from 0 to 100, not {wanted:g}")
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from sot.frontend.command_line import cache
-from sot.frontend.command_line.programs import program_of
+from sot.frontend.command_line.programs import RunsProgram, fail, output_file, program_of
 from sot.support.collector import import_large
 from sot.support.version import VERSION
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(cache.app, name="cache")
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+PASS_ON = {"allow_extra_args": True, "allow_interspersed_args": False}
 
 Script = Annotated[str | None, typer.Argument(
     metavar="PROGRAM", help="A file, or a folder with __main__.py, and its arguments.", show_default=False)]
@@ -51,27 +51,30 @@ def options(version: Annotated[bool, typer.Option(
     """Run PyTorch programs with their tensor operations captured as graphs."""
 
 
-@app.command(context_settings=PASS_ON)
+@app.command(cls=RunsProgram, context_settings=PASS_ON)
 def run(context: typer.Context, script: Script = None, module: AsModule = None, backend: BackendName = "auto",
         include: Names = "", exclude: Names = "", report: Output = None) -> None:
     """Run a program with the translator on, and print a summary of the captures at its end."""
     program = program_of(script, module, context.args)
+    output_file(report)
     raise typer.Exit(running().run(program, backend, include, exclude, report))
 
 
-@app.command(context_settings=PASS_ON)
+@app.command(cls=RunsProgram, context_settings=PASS_ON)
 def explain(context: typer.Context, script: Script = None, module: AsModule = None, backend: BackendName = "eager",
             include: Names = "", exclude: Names = "", report: Output = None,
             stages: StagesOf = None, call: CallText = None, why: WhyName = None) -> None:
     """Run a program and write a page about it: graphs, breaks, guards, times, and the source line by line."""
     if stages is not None:
-        running().print_stages(stages, call, backend)
-        return
-    program = program_of(script, module, context.args)
-    raise typer.Exit(running().explain(program, backend, include, exclude, report or Path("sot-report.html"), why))
+        raise typer.Exit(running().print_stages(stages, call, backend))
+    if call is not None:
+        fail("--call needs --stages FILE.py::NAME, the function that it calls")
+    program, report = program_of(script, module, context.args), report or Path("sot-report.html")
+    output_file(report)
+    raise typer.Exit(running().explain(program, backend, include, exclude, report, why))
 
 
-@app.command(context_settings=PASS_ON)
+@app.command(cls=RunsProgram, context_settings=PASS_ON)
 def check(context: typer.Context, script: Script = None, module: AsModule = None,
           max_breaks: Annotated[int | None, typer.Option(help="Allowed breaks, and functions left to Python.")] = None,
           max_recompiles: Annotated[int | None, typer.Option(help="Allowed recompiles.")] = None,
@@ -85,6 +88,8 @@ def check(context: typer.Context, script: Script = None, module: AsModule = None
           backend: BackendName = "eager", include: Names = "", exclude: Names = "", report: Output = None) -> None:
     """Run a program, count its breaks and recompiles, and fail if there are more than allowed."""
     program = program_of(script, module, context.args)
+    for path in report, sarif_file, baseline if baseline is not None and not baseline.exists() else None:
+        output_file(path)
     limits = running().limits_of(max_breaks, max_recompiles, min_coverage, module_coverage or [])
     raise typer.Exit(running().check(program, backend, include, exclude, report, limits, baseline, sarif_file))
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 
 import runpy
 import sys
-import traceback
 from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
 
 from sot.backends import BackendError, UnknownBackendError
+from sot.frontend import stages
 from sot.frontend.checks.baseline import BaselineError, ratchet
 from sot.frontend.checks.limits import LimitError, Limits, counted, modules_of, violations
 from sot.frontend.checks.sarif import sarif
 from sot.frontend.command_line import programs
 from sot.frontend.command_line.programs import Program, fail
 from sot.frontend.global_mode import enable_all
-from sot.frontend.stages import stages as stages_page
 from sot.reports import model
 from sot.reports.build import report_of
 from sot.reports.model import Report, ReportError
@@ -27,7 +26,7 @@ from sot.reports.views import compare, marked_source
 from sot.reports.views.terminal import show
 from sot.support.errors import SotError
 
-OWN_FILES = (__file__, programs.__file__, runpy.__file__, "<frozen runpy>")
+OWN_FILES = (__file__, programs.__file__, stages.__file__, runpy.__file__, "<frozen runpy>")
 
 
 # ---- commands -----------------------------------------------------------------------------------------------------
@@ -89,11 +88,15 @@ def show_differences(differences: list[compare.Difference]) -> None:
         console.print("no difference")
 
 
-def print_stages(target: str, call: str | None, backend: str) -> None:
+def print_stages(target: str, call: str | None, backend: str) -> int:
     try:
-        print(stages_page(target, call, backend))
+        print(stages.stages(target, call, backend))
     except (SotError, BackendError, UnknownBackendError) as e:
         fail(str(e))
+    except Exception as e:      # of the file, or of the call
+        show_exception(e)
+        return 1
+    return 0
 
 
 # ---- running a program --------------------------------------------------------------------------------------------
@@ -118,14 +121,21 @@ def status_of(program: Program, recording: Recording) -> int:
     try:
         program.run()
     except SystemExit as e:
-        if isinstance(e.code, str):
-            print(e.code, file=sys.stderr)
-        return e.code if isinstance(e.code, int) else int(e.code is not None)
+        if e.code is None or isinstance(e.code, int):
+            return e.code or 0
+        print(e.code, file=sys.stderr)
+        return 1
     except BaseException as e:
         recording.outcome = f"failed: {type(e).__name__}: {e}"
-        traceback.print_exception(type(e), e, users_part(e.__traceback__))
+        show_exception(e)
         return 130 if isinstance(e, KeyboardInterrupt) else 1
     return 0
+
+
+def show_exception(error: BaseException) -> None:
+    """Show the exception that ended the program as Python does, or as the program's sys.excepthook does."""
+    error.__traceback__ = users_part(error.__traceback__)
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 def users_part(trace: TracebackType | None) -> TracebackType | None:

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -28,6 +29,7 @@ from sot.support.cache_folder import belongs_to_user, lock, own_folder, private_
 from sot.support.own_code import PACKAGE
 
 LIMIT = 512 * 2**20     # bytes; the least recently used entries are removed first
+SCANNED_AFTER = 64      # additions of a process, the first included: a scan asks for the size of each file
 FORMAT = 2
 SUFFIXES = {".py": "module", ".cubin": "binary", ".tuning": "tuning"}
 
@@ -48,6 +50,7 @@ def folder() -> Path:
     return private_folder("kernels")
 
 
+additions = itertools.count()
 places: list[Callable[[], Path]] = [folder]
 
 
@@ -103,7 +106,8 @@ def add(key: str, content: str | bytes, title: str, suffix: str = ".py", **facts
     facts["sha256"] = _sum_of(data, facts)
     try:
         path = _add(folder() / f"{key}{suffix}", data, facts)
-        shrink()
+        if next(additions) % SCANNED_AFTER == 0:
+            shrink()
     except OSError as error:
         _tell(str(error))
         if own_folder not in places:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import json
 import os
 import stat
@@ -205,6 +206,15 @@ def test_the_least_recently_used_go_first():
     cache.shrink(250)
     assert [e.key for e in cache.entries()] == ["key3", "key2"]
     assert sorted(p.name for p in cache.folder().glob("key*")) == ["key2.json", "key2.py", "key3.json", "key3.py"]
+
+
+def test_a_process_scans_the_folder_at_its_first_addition_and_then_now_and_then(monkeypatch):
+    scans = []
+    monkeypatch.setattr(cache, "additions", itertools.count())
+    monkeypatch.setattr(cache, "shrink", lambda: scans.append(len([*cache.folder().glob("key*.py")])))
+    for i in range(130):
+        cache.add(f"key{i}", "# text", "test")
+    assert scans == [1, 65, 129]
 
 
 def test_writers_at_the_same_time_leave_a_whole_module():

@@ -10,6 +10,8 @@ An operation that needs a tensor's value, or that raises, is a break. Python the
 """
 from __future__ import annotations
 
+import re
+import sys
 import types
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,8 +21,11 @@ import torch
 
 from sot.graph import NumberRef, TensorRef, fake_rules
 from sot.graph.number_rules import is_of_lists, takes_tensors
+from sot.graph.unnamed import without_name
 from sot.graph.refs import version_of
 from sot.guards.assumptions import RestartCapture
+from sot.guards.guards import IsGuard
+from sot.guards.origin import Attr, known
 from sot.interpreter.control_flow import failures, refusals
 from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
@@ -73,6 +78,7 @@ READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the grap
 SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # factors of the second operand
 ASKED_IN_GRAPH = frozenset({"is_shared", "is_pinned", "_nnz", "is_coalesced"})
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
+PUBLIC = re.compile(r"torch(\.(?!_)\w+)*")      # modules whose functions programs replace
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
@@ -99,8 +105,6 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     """Call a function for which ``is_operation`` holds, as a method of its first argument if it is one."""
     name = real.__name__
     if getattr(real, "__objclass__", None) is None and real.__module__ != "torch._tensor":
-        if vars(torch).get(name, real) is not real and tensor_facts.is_replaced(vars(torch)[name], name):
-            raise Break(Reason.OPAQUE_CALL, f"torch.{name}, which the program has replaced,")
         return torch_call(m, "call_function", real, args, kwargs)
     if not args or not isinstance(args[0], TensorValue):
         what = f"Tensor.{name} of an object that is not a tensor"
@@ -314,13 +318,27 @@ def refuse_offset(m: Machine, name: str, tensor: TensorValue) -> None:
 def record(m: Machine, name: str, call: known_values.Call, result: Any, written: set[int], seen: bool) -> fx.Node:
     """The node of an operation. It records whose memory the operation writes to, and whether it may raise."""
     kind = "call_method" if isinstance(call[0], str) else "call_function"
-    node = m.builder.record(kind, *call, result, m.stack_trace(), seen=seen)
+    node = m.builder.record(kind, called_as_such(m, call[0]), *call[1:], result, m.stack_trace(), seen=seen)
     node.meta["refuses"] = m.builder.fake_mode.may_refuse
     if m.warned:
         node.meta["torch_warns"] = taken(m)
     if written:
         note_written(m, node, m.array_memory.sharing(written))
     return node
+
+
+def called_as_such(m: Machine, target: Any) -> Any:
+    """The target of a node that calls ``target`` whatever the program puts in its place. The text of a graph looks a
+    function of torch up by its name when the graph runs.
+    """
+    is_function = isinstance(target, (types.BuiltinFunctionType, types.FunctionType))
+    module = sys.modules.get(target.__module__) if is_function else None
+    if module is None or not PUBLIC.fullmatch(module.__name__) or target.__name__ not in vars(module):
+        return target
+    if vars(module)[target.__name__] is not target:
+        return without_name(target)
+    m.guard(IsGuard(Attr(known(module, module.__name__), target.__name__), target))
+    return target
 
 
 def note_written(m: Machine, node: fx.Node, written: set[int]) -> None:

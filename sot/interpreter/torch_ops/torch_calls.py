@@ -21,8 +21,8 @@ import torch
 
 from sot.graph import NumberRef, TensorRef, fake_rules
 from sot.graph.number_rules import is_of_lists, takes_tensors
-from sot.graph.unnamed import without_name
 from sot.graph.refs import version_of
+from sot.graph.unnamed import without_name
 from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import IsGuard
 from sot.guards.origin import Attr, known

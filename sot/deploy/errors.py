@@ -6,6 +6,10 @@ class SaveError(SotError, ValueError):
     """The function or model cannot be saved as a graph."""
 
 
+class FewSizesError(SaveError):
+    """The graph is for few of the sizes that should differ. It may be another one with other examples."""
+
+
 class LoadError(SotError, ValueError):
     """The file is not a model, is damaged, has an unknown version, or could run code."""
 

@@ -24,10 +24,12 @@ from sot.deploy.arguments import (
     tensor_names,
     without_examples,
 )
-from sot.deploy.errors import LoadError, SaveError, SaveWarning
+from sot.deploy.errors import FewSizesError, LoadError, SaveError, SaveWarning
+from sot.deploy.module import Condition
+from sot.deploy.program_text import is_guard
 from sot.deploy.provenance import provenance, seal
 from sot.deploy.safety import inspect_archive
-from sot.deploy.sizes import as_data, bounded, described, explained, is_about_sizes, sizes_in
+from sot.deploy.sizes import as_data, asked_by_operators, bounded, described, explained, is_about_sizes, sizes_in
 from sot.deploy.trace import Capture, capture, place_of
 from sot.frontend.api import translation_of
 from sot.graph.fake_rules import packed, padded
@@ -35,6 +37,7 @@ from sot.support.errors import Reason
 from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.archive import SerializeError, write_archive
+from sot.torch_compat.exporting.asked import drop_asked
 from sot.torch_compat.exporting.integers import with_divisions
 from sot.torch_compat.exporting.other_sizes import node_of_one_size
 from sot.torch_compat.exporting.recurrent import any_length
@@ -133,24 +136,54 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
     entries = containers(given)
     dimensions = Dimensions(entries)
     with any_length(packed, padded), torch.random.fork_rng(devices=[]):
-        captured = captured_method(fn, owner, bound, given, dimensions)
-        if captured.static and dimensions.keys:     # torch.export would not see what the graph computes of a constant
-            raise SaveError(f"{name_of(fn)} cannot be saved for sizes that differ: it is captured for one size only, "
-                            f"because of {captured.static}. Move that out of the method, or give input_spec the sizes")
-        program = exported(captured, fn, bound, dynamic_shapes(entries, dimensions))
-        if keys := bounded(program, tensor_names(bound), dimensions, captured.module._sot_plan.conditions):
-            captured, program = with_larger(keys, captured, program, fn, owner, bound, given, dimensions)
-    with_divisions(program.graph_module)
-    if (node := node_of_one_size(program)) is not None:
-        raise SaveError(f"{name_of(fn)} cannot be saved for sizes that differ: torch.export makes a constant of a size "
-                        f"of {getattr(node.target, '__name__', node.target)}(){place_of(node)}. Write -1 for it there, "
-                        f"or give input_spec the sizes that it follows from")
-    conditions = [c for c in captured.module._sot_plan.conditions if is_about_sizes(c.term)]
+        captured, program, conditions = for_many_sizes(fn, owner, bound, given, dimensions)
+    drop_asked(program, is_guard)
     constants = {name: entry for name, entry in entries.items() if entry is None or isinstance(entry, CONSTANTS)}
     layout = {"positional": list(entries)[:len(bound.args)], "keyword": list(bound.kwargs), "constants": constants,
               "result": captured.shape, "conditions": [[*map(as_data, (c.term, c.text, c.line))] for c in conditions],
               "sizes": described(program, tensor_names(bound), dimensions)}
     return program, layout, captured.dropped
+
+
+def for_many_sizes(fn: Callable[..., Any], owner: torch.nn.Module | None, bound: inspect.BoundArguments,
+                   given: dict[str, Any], dimensions: Dimensions) -> tuple[Capture, Any, list[Condition]]:
+    """The capture, the program, and its conditions on sizes. Other examples are tried if few sizes meet these: with
+    three columns, ``view(rows, -1, 3)`` is for one group of columns.
+    """
+    first: Exception | None = None
+    while True:
+        try:
+            return whole(fn, owner, bound, given, dimensions)
+        except Exception as e:
+            if first is None and not isinstance(e, FewSizesError):
+                raise
+            first = first or e
+            if not dimensions.resize():
+                raise first from None
+
+
+def whole(fn: Callable[..., Any], owner: torch.nn.Module | None, bound: inspect.BoundArguments, given: dict[str, Any],
+          dimensions: Dimensions) -> tuple[Capture, Any, list[Condition]]:
+    """The capture, the program, and its conditions on sizes, for one set of examples."""
+    captured = captured_method(fn, owner, bound, given, dimensions)
+    if captured.static and dimensions.keys:     # torch.export would not see what the graph computes of a constant
+        raise SaveError(f"{name_of(fn)} cannot be saved for sizes that differ: it is captured for one size only, "
+                        f"because of {captured.static}. Move that out of the method, or give input_spec the sizes")
+    names = tensor_names(bound)
+    program = exported(captured, fn, bound, dynamic_shapes(containers(given), dimensions))
+    if keys := bounded(program, names, dimensions, captured.module._sot_plan.conditions):
+        captured, program = with_larger(keys, captured, program, fn, owner, bound, given, dimensions)
+    with_divisions(program.graph_module)
+    conditions = [c for c in captured.module._sot_plan.conditions if is_about_sizes(c.term)]
+    try:
+        conditions += asked_by_operators(program, names, conditions, captured.of_operators)
+        if (node := node_of_one_size(program)) is not None:
+            raise FewSizesError(f"torch.export makes a constant of a size of "
+                                f"{getattr(node.target, '__name__', node.target)}(){place_of(node)}. Write -1 for it "
+                                f"there, or give input_spec the sizes that it follows from")
+    except SaveError as e:
+        raise type(e)(f"{name_of(fn)} cannot be saved for sizes that differ: {e}") from e
+    return captured, program, conditions
 
 
 def exported(captured: Capture, fn: Callable[..., Any], bound: inspect.BoundArguments, shapes: Any) -> Any:

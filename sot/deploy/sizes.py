@@ -1,16 +1,18 @@
 """The sizes that a saved method accepts, as described in its file, and the errors for calls with other sizes."""
 from __future__ import annotations
 
+import itertools
 import linecache
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from sot.deploy.arguments import Dimensions, Key
-from sot.deploy.errors import SaveError
+from sot.deploy.errors import FewSizesError, SaveError
 from sot.deploy.module import Condition
 from sot.deploy.numbers import Leaf
 from sot.frontend.input_spec import InputSpecError
@@ -19,9 +21,12 @@ from sot.guards.origin import Dim
 from sot.guards.tensor_guards import ValuesGuard
 from sot.guards.terms import OF_SYMBOLS, Term, function_of, leaves
 from sot.reports.records import GuardRecord
+from sot.torch_compat.exporting.asked import asked_of
 
 ALLOWED = OF_SYMBOLS - {"**", "math.prod"} | {"math.log", "math.log2", "math.log10"}
-LARGEST = 1 << 40
+LARGEST = 1 << 40       # number
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+LARGE = range(1000, 1064)       # sizes to try; no example is so large
 Described = list[dict[str, Any] | None]     # for each leaf of the arguments: the tensor's name, dtype and shape
 
 
@@ -150,21 +155,86 @@ def as_data(term: Term) -> Any:
     return term
 
 
-def value_of(term: Any, given: list[Any]) -> Any:
-    """The value of a term that was read from a file."""
+# ---- conditions that torch.export asked for ---------------------------------------------------------------
+def asked_by_operators(program: Any, names: list[str | None], asked: list[Condition],
+                       of_operators: Iterable[Condition]) -> Iterator[Condition]:
+    """The conditions on sizes of which only torch knows, and under which sizes in the graph are those of the program.
+    Raises FewSizesError for a condition that few sizes meet.
+    """
+    lines: dict[Any, Condition] | None = None
+    known = {truths_of(condition.term) for condition in asked}
+    places = {f"L[{name.partition('[')[0]!r}]{''.join(name.partition('[')[1:])}": i
+              for i, name in enumerate(names) if name is not None}
+    for text, term in asked_of(program, lambda path, dim: Leaf("size", (places[path], dim))):
+        if term is not None and is_taken_for_granted(term):
+            continue
+        text = re.sub(r"L\['(\w+)'\](\S*?)\.size\(\)(\[\d+\])", r"\1\2.shape\3", text)
+        if term is None or not is_about_sizes(term):
+            raise SaveError(f"torch.export asks whether {text}, and a file has no such condition")
+        if (truths := truths_of(term)) in known:
+            continue
+        if all(truths[1]):      # holds for small sizes, as many others do
+            yield Condition(term, text, "")
+            continue
+        if lines is None:
+            lines = {truths_of(condition.term): condition for condition in of_operators}
+        found = lines.get(truths, Condition(term, text, ""))
+        if term[0] == "==" and len(truths[0]) == 1 and not any(map(partial(holds_for_one, term), LARGE)):
+            where = f", at {found.line}" if found.line else ""
+            raise FewSizesError(f"an operator takes a size only as a constant{where}: the file would be for "
+                                f"{found.text} only. Use constant sizes in input_spec, or another operator")
+        yield Condition(term, found.text, found.line)
+
+
+def is_taken_for_granted(term: Term) -> bool:
+    """Whether the file need not check it: limits of one size are in the description of arguments. In a file operators
+    find out themselves whether a size is 0 or 1, and how strides and numbers of elements compare.
+    """
+    symbol, left, right = term if isinstance(term, tuple) and len(term) == 3 else ("", None, None)
+    if isinstance(left, int) and symbol in MIRRORED:
+        symbol, left, right = MIRRORED[symbol], right, left
+    products = [has_product(left), has_product(right)]
+    if symbol == "==":
+        return products[0] and (products[1] or right == 0)
+    return symbol == "!=" or any(products) or isinstance(right, int) and (
+        isinstance(left, Leaf) or (symbol, right) in ((">", 0), (">", 1), (">=", 1), (">=", 2)))
+
+
+def has_product(term: Term) -> bool:
+    """Whether sizes are factors, as in strides."""
+    return isinstance(term, tuple) and (
+        term[0] == "*" and term[1] != -1 and any(True for _ in sizes_in(term)) or any(map(has_product, term[1:])))
+
+
+def truths_of(term: Term) -> tuple[tuple[tuple[int, int], ...], tuple[bool, ...]]:
+    """The sizes in a condition, and whether it holds for some small ones: torch rearranges terms."""
+    places = tuple(sorted({*sizes_in(term)}))
+    values = range(1, {1: 64, 2: 9, 3: 5}.get(len(places), 3))
+    tables = (dict(zip(places, sizes, strict=True)) for sizes in itertools.islice(
+        itertools.product(values, repeat=len(places)), 64))
+    return places, tuple(holds(as_data(term), table.__getitem__) for table in tables)
+
+
+def holds_for_one(term: Term, size: int) -> bool:
+    """Whether a condition on one size holds for it."""
+    return holds(as_data(term), lambda place: size)
+
+
+def value_of(term: Any, size: Callable[[tuple[int, int]], int]) -> Any:
+    """The value of a term that was read from a file. ``size``: of a dimension of an argument, by their numbers."""
     if isinstance(term, dict):
         position, dimension = term["size"]
-        return given[position].shape[dimension]
+        return size((position, dimension))
     if isinstance(term, list):
         if term[0] not in ALLOWED:
             raise InputSpecError(f"the file has the condition {term}, which is not arithmetic")
-        return function_of(term[0])(*(value_of(part, given) for part in term[1:]))
+        return function_of(term[0])(*(value_of(part, size) for part in term[1:]))
     return term
 
 
-def holds(term: Any, given: list[Any]) -> bool:
+def holds(term: Any, size: Callable[[tuple[int, int]], int]) -> bool:
     try:
-        return bool(value_of(term, given))
+        return bool(value_of(term, size))
     except (ArithmeticError, ValueError):       # of the logarithm of zero
         return False
 
@@ -172,9 +242,10 @@ def holds(term: Any, given: list[Any]) -> bool:
 def check_conditions(method: str, conditions: Iterable[Any], given: list[Any]) -> None:
     """Raises InputSpecError for sizes with which the program would take another branch than the graph."""
     for term, text, line in conditions:
-        if not holds(term, given):
-            raise InputSpecError(f"{method}: it was saved for {text}, as the program asks at {line}, and is called "
-                                 f"with other sizes. Save another file for them, or change the line")
+        if not holds(term, lambda place: given[place[0]].shape[place[1]]):
+            asks = f"as the program asks at {line}" if line else "as an operator asks"
+            raise InputSpecError(f"{method}: it was saved for {text}, {asks}, and is called with other sizes. Save "
+                                 f"another file for them" + (", or change the line" if line else ""))
 
 
 # ---- errors of saving ---------------------------------------------------------------

@@ -92,14 +92,15 @@ def unchanged(values: Iterable[Any], written: Iterable[bool]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Capture:
-    """A captured method: a module, the shape of its result, the dropped effects, and the guards. ``static``: why all
-    sizes in it are constants, and the line, if they are.
+    """A captured method: a module, the shape of its result, the dropped effects, the guards, and the conditions on
+    sizes that operators asked for. ``static``: why all sizes in it are constants, and the line, if they are.
     """
 
     module: Captured
     shape: Shape
     dropped: list[str]
     guards: list[GuardRecord]
+    of_operators: list[Condition]
     static: str
 
 
@@ -146,7 +147,7 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
     finally:
         state.restore()
         call.end()
-    return Capture(captured, shape, state.dropped, guards, static)
+    return Capture(captured, shape, state.dropped, guards, description.conditions(guards, of_operators=True), static)
 
 
 def inputs_of(target: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> tuple:
@@ -291,9 +292,10 @@ class Description:
                 self.tensors[origin] = value
         return self.tensors.get(origin)
 
-    def conditions(self, guards: Iterable[GuardRecord]) -> list[Condition]:
+    def conditions(self, guards: Iterable[GuardRecord], of_operators: bool = False) -> list[Condition]:
         """The conditions from the capture on sizes and kept numbers. torch.export itself ensures that a size is not 0
-        or 1, checks the layout of tensors, and finds the conditions of operators, except those on rounded numbers.
+        or 1, checks the layout of tensors, and finds the conditions of operators, except those on rounded numbers: it
+        has other words for these, so ``of_operators`` are only for messages.
         """
         found = []
         for record in guards:
@@ -302,7 +304,7 @@ class Description:
                     guard.symbol, guard.right) == (">=", 2):
                 continue
             term: Term = (guard.symbol, guard.left, guard.right)
-            if guard.of_operator and not has_rounded(term):
+            if (guard.of_operator and not has_rounded(term)) is not of_operators:
                 continue
             if all(isinstance(origin, Dim) and self.tensor(origin.base) is not None or origin in self.state.numbers
                    for origin in leaves(term)):

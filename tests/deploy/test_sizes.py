@@ -158,6 +158,83 @@ def test_arguments_may_be_left_out_between_others(saved):
     assert torch.equal(loaded(x=torch.ones(3), mask=torch.zeros(3)), torch.zeros(3))
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x.unfold(1, x.shape[1] // 2, 1), lambda x: x.diagonal(x.shape[1] // 2),
+    lambda x: F.adaptive_max_pool1d(x[None], x.shape[1] // 2)], ids=["unfold", "diagonal", "pool"])
+def test_a_computed_size_that_an_operator_takes_as_a_constant_is_refused_with_its_line(saved, function):
+    with pytest.raises(SaveError, match=r"an operator takes a size only as a constant, at .*test_sizes.py:\d+.*: the "
+                                        r"file would be for x.shape\[1\] // 2 == 5 only"):
+        saved(function, [InputSpec((None, None))])
+
+
+def test_sizes_that_an_operator_does_not_take_are_refused(saved):
+    def f(x):
+        return x.view(x.shape[0], -1, 3) * 2
+
+    loaded = saved(f, [InputSpec((2, None))])
+    for columns in 3, 6, 12:
+        x = torch.randn(2, columns)
+        assert torch.equal(loaded(x), f(x))
+    with pytest.raises(ValueError, match=r"saved for .* as the program asks at .*test_sizes.py:\d+ \(return x.view"):
+        loaded(torch.randn(2, 7))
+
+
+def test_a_slice_that_is_shorter_for_other_sizes_is_refused(saved):
+    """The graph has the length of the slice for a number."""
+    def f(x):
+        y = x[:, ::2][:, :4]
+        return y.sum(1) / y.shape[1]
+
+    loaded = saved(f, [InputSpec((None, None))])
+    for shape in (4, 7), (3, 8):
+        x = torch.randn(shape)
+        assert torch.equal(loaded(x), f(x))
+    with pytest.raises(ValueError, match=r"saved for .*x.shape\[1\].* // 2.* at .*test_sizes.py:\d+ \(y = x"):
+        loaded(torch.randn(4, 5))
+
+
+def test_windows_of_a_length_that_is_padded(saved):
+    """torch asks much of the strides of what is padded and viewed."""
+    class Windows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(8, 24)
+
+        def forward(self, x):
+            b, n, c = x.shape
+            windows = F.pad(x, (0, 0, 0, -n % 4)).view(b, -1, 4, c).flatten(0, 1)
+            return F.scaled_dot_product_attention(*self.qkv(windows).chunk(3, -1)).reshape(b, -1, c)[:, :n]
+
+    model = Windows()
+    loaded = saved(model, [InputSpec((None, None, 8))])
+    for batch, length in (2, 8), (1, 1), (3, 5), (1, 13):
+        x = torch.randn(batch, length, 8)
+        assert torch.equal(loaded(x), model(x))
+
+
+def test_whether_a_reshaped_tensor_is_a_view_may_depend_on_sizes(saved):
+    def f(x):
+        y = x.clone()
+        y[:, ::2].t().reshape(-1).add_(1)
+        return y
+
+    loaded = saved(f, [InputSpec((None, None))])
+    for shape in (4, 7), (3, 8), (4, 1), (1, 5), (1, 1):
+        x = torch.randn(shape)
+        assert torch.equal(loaded(x), f(x))
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True),
+    lambda x: F.adaptive_avg_pool2d(x, (x.shape[2] // 2, x.shape[3] // 2)), lambda x: x[:, :, ::2].squeeze(2) + 1],
+    ids=["interpolate", "pool", "squeeze"])
+def test_a_computed_size_may_be_one(saved, function):
+    loaded = saved(function, [InputSpec((1, 2, None, None))])
+    for shape in (1, 2, 8, 9), (1, 2, 2, 3), (1, 2, 16, 2):
+        x = torch.randn(shape)
+        assert torch.equal(loaded(x), function(x))
+
+
 def test_sizes_for_which_the_program_takes_another_branch_are_refused(saved):
     def f(x):
         if x.shape[0] > 20:

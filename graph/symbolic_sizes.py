@@ -94,8 +94,9 @@ def linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = No
             end, (complex, torch.Tensor)):
         return NotImplemented
     places = torch.arange(steps, dtype=dtype, device=device)
-    from_start = places * (end - start) / (steps - 1)
-    from_end = (steps - 1 - places) * (end - start) / (steps - 1)
+    intervals = torch.sym_max(steps - 1, 1)
+    from_start = places * (end - start) / intervals
+    from_end = (steps - 1 - places) * (end - start) / intervals
     made = torch.where(places < steps / 2, from_start + start, end - from_end)
     return made.requires_grad_() if requires_grad else made
 
@@ -115,8 +116,9 @@ def window(*factors: float) -> Callable[..., Any]:
     def composed(window_length: Any, periodic: bool = True, *, dtype: torch.dtype | None = None, device: Any = None,
                  requires_grad: bool = False) -> torch.Tensor:
         turns = torch.arange(window_length, dtype=dtype or torch.get_default_dtype(), device=device)
-        turns = turns * (2 * math.pi) / (window_length if periodic else window_length - 1)
+        turns = turns * (2 * math.pi) / (window_length if periodic else torch.sym_max(window_length - 1, 1))
         made = factors[0] + sum(factor * (turns * n).cos() for n, factor in enumerate(factors[1:], 1))
+        made = made.masked_fill(made.new_full((), window_length) == 1, 1.0)
         return made.requires_grad_() if requires_grad else made
     return composed
 
@@ -177,8 +179,8 @@ def indices(row: Any, col: Any, offset: Any, upper: bool, dtype: torch.dtype, de
     first = (rows + offset) if upper else torch.zeros_like(rows)
     counts = (size - rows - offset if upper else rows + offset + 1).clamp(min=0)
     ends = counts.cumsum(0)
-    torch._check(size > shorter)
-    places = torch.arange((size - shorter) * (size - shorter + 1) // 2, device=device)
+    longest = torch.sym_max(size - shorter, 0) if shorter else size
+    places = torch.arange(longest * (longest + 1) // 2, device=device)
     row_of = torch.searchsorted(ends, places, right=True)
     return torch.stack((row_of, first[row_of] + places - (ends - counts)[row_of])).to(dtype)
 
@@ -229,7 +231,7 @@ def affine_grid(theta: torch.Tensor, size: Any, align_corners: bool | None = Non
     if len(size) != 4 or theta.dim() != 3 or align_corners is None:     # torch warns of None
         return NotImplemented
     batch, _, height, width = size
-    ends = [(1.0 if align_corners else 1 - 1 / n) for n in (height, width)]
+    ends = [((n - 1) / torch.sym_max(n - 1, 1) if align_corners else 1 - 1 / n) for n in (height, width)]
     y, x = (linspace(-end, end, n, dtype=theta.dtype, device=theta.device)
             for end, n in zip(ends, (height, width), strict=True))
     base = torch.stack((x.expand(height, width), y[:, None].expand(height, width),

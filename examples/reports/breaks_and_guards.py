@@ -1,4 +1,4 @@
-"""Breaks and guards: see where a graph ends and why, mend it, and see what makes a new capture necessary."""
+"""Breaks and guards: see where a graph ends and why, fix it, and see what makes a new capture necessary."""
 import torch
 
 import sot
@@ -23,7 +23,7 @@ def main() -> None:
         explanation = sot.explain(f)(x, 0.5)
         print(explanation.summary())
         for record in explanation.breaks:
-            print(f"  {record}\n  to mend it: {record.hint}")
+            print(f"  {record}\n  to fix it: {record.hint}")
 
     sot.assert_captured(mended, x, 0.5)  # for tests: fails with the report if it ever breaks again
 

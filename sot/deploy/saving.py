@@ -69,6 +69,8 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], input_spec: Any = None,
     Returns the path of the file. Raises SaveError, with the line of the problem, if the target is not captured as one
     graph.
     """
+    if isinstance(model_or_fn, type):
+        raise SaveError(f"save needs a model or a function, not the class {model_or_fn.__qualname__}: pass an instance")
     target = translation_of(model_or_fn)
     owner = model_or_fn if isinstance(model_or_fn, torch.nn.Module) else None
     if methods is None:

@@ -313,12 +313,14 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
         options: further options of the backend. inductor takes names of its configuration. A function is called with
             ``options=``.
 
-    Raises TargetError (a TypeError) for a target that cannot be translated, UnknownBackendError, ModeError or another
-    BackendError for the backend and its mode, InputSpecError for the input_spec, ValueError for control_flow and
-    data_sizes.
+    Raises TargetError (a TypeError) for a target that cannot be translated, and for full_graph and dynamic,
+    UnknownBackendError, ModeError or another BackendError for the backend and its mode, InputSpecError for the
+    input_spec, ValueError for control_flow and data_sizes.
     """
     if dynamic not in (None, True, False):
         raise TargetError(f"dynamic must be None, True or False, not {short(dynamic)}")
+    if full_graph not in (True, False):
+        raise TargetError(f"full_graph must be True or False, not {short(full_graph)}")
     settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check, mode, options, data_sizes)
     return functools.partial(public()(translate), settings=settings) if fn_or_module is None else translate(
         fn_or_module, settings=settings)

@@ -19,7 +19,7 @@ def assert_captured(fn: Callable[..., Any], /, *args: Any, max_breaks: int = 0, 
     """
     explanation = explain(fn)(*args, **kwargs)
     report = explanation.report
-    stops = len(report.breaks)
+    stops = len(report.breaks) + len(report.idle)
     if stops > max_breaks or not report.graphs:
         problem = count(stops, "break") + (f", {max_breaks} allowed" if max_breaks else "")
         raise AssertionError(f"{report.program} is not captured as a whole: "

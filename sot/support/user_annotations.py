@@ -206,8 +206,10 @@ def mark_dynamic(tensor: Any, *dims: int) -> None:
         tensor: a torch.Tensor. Tensors computed from it are not marked.
         dims: its dimensions; negative ones count from the end.
 
-    Raises IndexError for a dimension that the tensor does not have.
+    Raises TypeError for what is no tensor, IndexError for a dimension that the tensor does not have.
     """
+    if not callable(getattr(tensor, "dim", None)):
+        raise TypeError(f"mark_dynamic needs a tensor and its dimensions, not {tensor!r}")
     for dim in dims:
         if not -tensor.dim() <= dim < tensor.dim():
             raise IndexError(f"mark_dynamic: dimension {dim} of a tensor of {tensor.dim()} dimensions")

@@ -80,6 +80,12 @@ def test_settings_are_refused_when_the_decorator_is_made(backend, monkeypatch):
         sot.to_static(scale, backend=3)
     with pytest.raises(TypeError, match="dynamic must be None, True or False, not 'yes'"):
         sot.to_static(scale, dynamic="yes")
+    with pytest.raises(TypeError, match="full_graph must be True or False, not 'yes'"):
+        sot.to_static(scale, full_graph="yes")
+    with pytest.raises(TypeError, match="mark_dynamic needs a tensor and its dimensions, not 3"):
+        sot.mark_dynamic(3, 0)
+    with pytest.raises(sot.SotError, match="not the class Linear: pass an instance"):
+        sot.save(nn.Linear, "linear", input_spec=[sot.InputSpec([None, 3])])
 
 
 @pytest.mark.parametrize(("bad", "message"), [(lambda gm, inputs: 3, "returned 3"),

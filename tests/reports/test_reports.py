@@ -325,6 +325,17 @@ def test_assert_captured_shows_what_broke():
     sot.assert_captured(outer, UP, max_breaks=1)
 
 
+def test_what_is_captured_by_assertion_is_captured_by_full_graph():
+    def opens(x):
+        open("/dev/null").close()       # two breaks, before any operation
+        return x + 1
+
+    with pytest.raises(AssertionError, match="opens is not captured as a whole: 2 breaks\n"):
+        sot.assert_captured(opens, X)
+    with pytest.raises(sot.SotError, match="open"):
+        sot.to_static(opens, full_graph=True, backend="eager")(X)
+
+
 def test_assert_captured_wants_a_graph():
     with pytest.raises(AssertionError, match="there is no graph"):
         sot.assert_captured(lambda a: a + 1, 2)

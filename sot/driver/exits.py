@@ -27,6 +27,7 @@ from sot.interpreter.suspension import refuse_unclean
 from sot.interpreter.torch_ops.data_sizes.counters import step_function
 from sot.interpreter.trace import Broken, Returned, Suspended, Trace, changed_numbers, trace_of
 from sot.reports.records import BreakRecord, Capture
+from sot.reports.wording import said
 from sot.support.collector import paused_collector
 from sot.support.errors import Break, CaptureError, NotRebuildable, Reason, Skip
 from sot.support.own_code import is_own
@@ -130,7 +131,7 @@ def resumable_depth(machine: Machine) -> int:
 def describe(machine: Machine, cause: Break) -> BreakRecord:
     """The record of a break, with the user's stack at it."""
     stack = stack_of(machine)
-    return BreakRecord(cause.reason, cause.detail, stack[-1], stack)
+    return BreakRecord(cause.reason, said(cause.detail, {}), stack[-1], stack)
 
 
 def stack_of(machine: Machine) -> tuple[Place, ...]:

@@ -22,6 +22,8 @@ def names_of_slots(code: CodeType) -> dict[str, str]:
     instrs, slots = decode(rest.code).instrs, rest.layout.slots
     # Composed code knows the place of the call. The result of the call is not among the slots.
     end, depth = (rest.pc, len(slots)) if rest.next_pc is None else (rest.pc + 1, len(slots) + 1)
+    if rest.next_pc is None and any(instr.target == end for instr in instrs):
+        return {}       # a jump led there, and not the instructions before it
     makers = {i: maker_of(instrs, end, depth, i) for i, kind in enumerate(slots) if kind == VALUE}
     return {slot_parameter(i): text for i, maker in makers.items()
             if maker is not None and (text := text_of(rest.code, maker))}

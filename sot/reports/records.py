@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 
 from sot.guards.guards import Guard, StateGuard
 from sot.guards.origin import Origin
+from sot.reports.wording import said
 from sot.support.errors import Reason
 from sot.support.places import Place
 from sot.support.progress import working
@@ -134,7 +135,8 @@ class Capture:
     def left_to_python(self, reason: Reason, detail: str) -> None:
         """Note that Python runs the whole frame, and the line that was reached."""
         self.fallback = True
-        self.stopped = BreakRecord(reason, detail, self.reached[-1] if self.reached else self.place, self.reached)
+        at = self.reached[-1] if self.reached else self.place
+        self.stopped = BreakRecord(reason, said(detail, {}), at, self.reached)
 
     def start_again(self, static: str) -> None:
         """Forget an attempt of the capture. ``static``: why it makes constants of sizes and numbers, or nothing."""

@@ -21,6 +21,7 @@ PART = rf"(?:{ITEM}|\.\w+)*"       # of a value: items and attributes
 STACK = re.compile(rf"{SLOT}\d+(?P<part>{PART})")
 REST = re.compile(rf"(?<!\w){CALL}(?!\w){PART}")
 PARTS_OF_MODULES = re.compile(r"\._(?:modules|parameters|buffers)\['([\w.]+)'\]")
+GLOBAL = re.compile(r"([\w.]+) globals\['(\w+)'\]")
 Names = dict[str, str]
 
 
@@ -41,14 +42,20 @@ def names_in(guards: Iterable[Guard], code: CodeType | None = None) -> Names:
 
 
 def said(sentence: str, names: Names) -> str:
-    """The sentence with the program's own names, and with paths of modules as the program writes them."""
-    sentence = PARTS_OF_MODULES.sub(r".\1", sentence)
+    """The sentence with the program's own names, and with globals and paths of modules as the program writes them."""
+    sentence = PARTS_OF_MODULES.sub(r".\1", GLOBAL.sub(as_written, sentence))
     if "__" not in sentence:
         return sentence
     for part, name in names.items():
         sentence = re.sub(rf"{re.escape(part)}(?!\d)", lambda _, name=name: name, sentence)    # type: ignore[misc]
     sentence = STACK.sub(lambda found: part_of("a value computed before the break", found["part"]), sentence)
     return REST.sub("a value of the function that continues after the break", sentence)
+
+
+def as_written(found: re.Match[str]) -> str:
+    """A global of the main program by its name, and one of another module behind the module's name."""
+    module, name = found.groups()
+    return name if module == "__main__" else f"{module}.{name}"
 
 
 def part_of(whole: str, path: str) -> str:

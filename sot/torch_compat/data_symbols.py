@@ -29,7 +29,8 @@ from torch.utils._pytree import SequenceKey
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 __all__ = ["GuardOnDataDependentSymNode", "admitted", "assertions", "bindings", "depends_on_data", "if_nonempty",
-           "is_about_data", "is_known_true", "symbols_of", "text_of", "value_for", "within"]
+           "is_about_data", "is_known_true", "symbols_of", "takes_integers_only", "text_of",
+           "value_for", "within"]
 
 
 def assertions(env: ShapeEnv, taken: set[int]) -> list[Any]:
@@ -102,6 +103,11 @@ def within(mode: FakeTensorMode, found: dict[Any, Path]) -> dict[Any, Path]:
 def is_about_data(error: Exception) -> bool:
     """Whether an operation on fakes without symbols has failed because the sizes of its result depend on data."""
     return isinstance(error, DataDependentOutputException | DynamicOutputShapeException)
+
+
+def takes_integers_only(error: Exception) -> bool:
+    """Whether an operation on fakes has failed because its kernel takes no symbols."""
+    return "expected to contain only concrete integers" in str(error)
 
 
 def is_known_true(truth: Any) -> bool:

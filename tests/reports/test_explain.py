@@ -1,6 +1,7 @@
 """What explain(fn)(*args) tells, as data and as the report that print shows."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from sot.guards.guards import EqualsGuard, SameGuard, TypeGuard
 from sot.guards.origin import Arg, Attr, CellContents, Global, Item, known
 from sot.reports import lines as report
 from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord, RecompileReason
+from sot.reports.wording import said
 from sot.support.errors import Reason
 from sot.support.places import Place
 
@@ -320,3 +322,32 @@ def test_names_of_libraries_are_counted_and_listed_on_demand():
     assert "Tensor" not in short.replace("float32 tensor", "").partition("Guards")[2].partition("Times")[0]
     assert "on names of libraries that could be replaced" in short and "Scale" in short
     assert "'sin' is not in Tensor.__dict__" in long
+
+
+factor, LOCK = 3, threading.Lock()
+
+
+def test_globals_have_the_names_by_which_a_program_knows_them():
+    def scaled(x):
+        with LOCK:
+            return x * factor
+
+    page = str(sot.explain(scaled)(torch.ones(2)))
+    assert f"{__name__}.factor == 3" in page and f"the context manager {__name__}.LOCK is not Python code" in page
+    assert "globals[" not in page and "__stack" not in page
+    assert said("__main__ globals['a'].b[0] == 1", {}) == "a.b[0] == 1"
+
+
+def test_a_value_before_a_jump_has_no_name_of_code_that_did_not_run():
+    def stops(x):
+        for i in range(3):
+            x = x + 1
+            if x.sum() > 100 + i:
+                break
+        return x
+
+    translated = sot.to_static(stops, backend="eager")
+    for start in 1, 50, 33:
+        translated(torch.full((3,), float(start)))
+    reasons = [cause for c in translated.captures for cause in map(str, c.recompile_reasons)]
+    assert reasons and not any("break yields" in r.replace("the break yields", "") for r in reasons)

@@ -392,7 +392,7 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
         text = str(e).strip().splitlines()
         why = Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}"
         if NO_DATA not in str(e):
-            if m.has_data_sizes and operations.is_of_data(m, e):
+            if m.has_data_sizes and operations.is_of_data(m, e, call):
                 # a fake remembers the symbol of its number, which Python cannot have
                 raise Break(reason if name in READ_LATER else Reason.TENSOR_SHAPE, name) from None
             if m.has_symbols and integers.may_read(m):

@@ -68,9 +68,10 @@ def answer(m: Machine, kind: str, name: str, call: tuple) -> Any:
     return None if unknown else result
 
 
-def is_of_data(m: Machine, error: Exception) -> bool:
-    """Whether an operation on fakes has failed because it depends on data."""
-    return isinstance(error, m.symbols.data.GuardOnDataDependentSymNode)
+def is_of_data(m: Machine, error: Exception, call: Call) -> bool:
+    """Whether a call has failed on fakes because it depends on data, and not as it would in the program."""
+    return isinstance(error, m.symbols.data.GuardOnDataDependentSymNode) or (
+        m.symbols.data.takes_integers_only(error) and bool(symbols_given(m, call)))
 
 
 def bare_symbols(m: Machine, tensors: list[torch.Tensor]) -> Iterator[tuple[Any, Any, tuple]]:

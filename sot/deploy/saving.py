@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import re
+import traceback
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -39,9 +40,11 @@ from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.archive import SerializeError, write_archive
 from sot.torch_compat.exporting.asked import drop_asked
 from sot.torch_compat.exporting.integers import with_divisions
+from sot.torch_compat.exporting.norms import with_their_checks
 from sot.torch_compat.exporting.other_sizes import node_of_one_size
 from sot.torch_compat.exporting.recurrent import any_length
 from sot.torch_compat.fake_tensors import quiet
+from sot.torch_compat.global_state import undoing_regions
 
 FORMAT = 2
 METADATA = "sot.json"
@@ -191,13 +194,26 @@ def whole(fn: Callable[..., Any], owner: torch.nn.Module | None, bound: inspect.
 def exported(captured: Capture, fn: Callable[..., Any], bound: inspect.BoundArguments, shapes: Any) -> Any:
     """The ExportedProgram of a capture. Raises SaveError."""
     try:
-        with quiet("torch.fx.experimental.symbolic_shapes"):    # warns of ranges that it cannot solve; see sizes.py
+        # torch warns of ranges that it cannot solve; see sizes.py
+        with undoing_regions(), with_their_checks(), quiet("torch.fx.experimental.symbolic_shapes"):
             return torch.export.export(captured.module, bound.args, bound.kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as e:
         if (problem := explained(e, captured.guards)) is not None:
             raise SaveError(f"{name_of(fn)} cannot be saved: {problem}") from e
-        raise SaveError(f"{name_of(fn)} is captured as a whole, but torch.export cannot export the graph: "
-                        f"{type(e).__name__}: {e}") from e
+        raise SaveError(f"{name_of(fn)} is captured as a whole, but torch.export cannot export "
+                        f"{refused_part(e, captured.module._sot_graph)}") from e
+
+
+def refused_part(error: Exception, graph: torch.fx.GraphModule) -> str:
+    """The operation at which torch.export failed, its line, and the reason."""
+    lines = [f.line or "" for f in traceback.extract_tb(error.__traceback__) if "eval_with_key" in f.filename]
+    nodes = {node.name: node for node in graph.graph.nodes}
+    node = next((nodes[name] for line in reversed(lines) if (name := line.split()[0].rstrip(":")) in nodes), None)
+    what = f"{getattr(node.target, '__name__', node.target)}(){place_of(node)}" if node is not None else "the graph"
+    if node is not None and type(error).__name__ == "GuardOnDataDependentSymNode":
+        return (f"{what}: it takes a number that depends on data, or is made of floats, only as a constant. Use a "
+                f"constant, or compute it of sizes with integers (//)")
+    return f"{what}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def with_larger(keys: Iterable[Key], captured: Capture, program: Any, fn: Callable[..., Any],

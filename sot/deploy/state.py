@@ -62,8 +62,8 @@ class SavedEmitter(Emitter):
         if isinstance(value, DynamicNumber) and value.varies:
             return self.const(number_of(value))
         if isinstance(value, DeferredScalar):
-            raise SaveError(f"it returns {value.pytype.__name__} numbers that are read from a tensor (.item(), "
-                            ".tolist()). Return the tensor")
+            raise SaveError(f"it returns a number ({value.pytype.__name__}) that depends on the values of a tensor, by "
+                            ".item(), .tolist() or as a size of what unique() and the like select. Return a tensor")
         if isinstance(value, TextValue) or isinstance(value, VaryingText) and value.varies:
             raise SaveError("it returns text that differs from call to call. Return what the text is made of")
         return super().value(value)

@@ -78,12 +78,14 @@ def unchanged(values: Iterable[Any], written: Iterable[bool]) -> Iterator[None]:
     without a new version, and so are restored all but parameters that are not ``written``. A buffer into which the
     graph writes what has a gradient loses that history again.
     """
-    before = [(value, value.detach().clone(), value.requires_grad) for value, is_written in zip(
+    before = [(value, value.detach(), value.detach().clone(), value.requires_grad) for value, is_written in zip(
               values, written, strict=True) if isinstance(value, torch.Tensor) and (
               is_written or not isinstance(value, torch.nn.Parameter))]
     yield
     with torch.no_grad():
-        for value, content, has_gradient in before:
+        for value, alias, content, has_gradient in before:
+            if value.shape != alias.shape or value.stride() != alias.stride():      # t_() changes these
+                value.as_strided_(alias.shape, alias.stride(), alias.storage_offset())
             if not value.is_inference() and not torch.equal(value, content):
                 value.copy_(content)
             if value.requires_grad and not has_gradient:

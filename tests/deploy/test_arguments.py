@@ -110,3 +110,15 @@ def test_a_record_of_one_model_is_the_argument_of_another(saved, tmp_path):
     record = first(Batch(x))
     record["x"] = x
     torch.testing.assert_close(second(record).x, second(Batch(x)).x)
+
+
+def test_an_argument_whose_shape_is_changed_in_place(tmp_path):
+    def f(x):
+        return x.t_() * 2
+
+    example = torch.randn(3, 4)
+    loaded = sot.load(sot.save(f, tmp_path / "m", input_spec=[example]))
+    assert example.shape == (3, 4)
+    for call in loaded, f:
+        x = torch.arange(12.0).view(3, 4)
+        assert torch.equal(call(x), 2 * torch.arange(12.0).view(3, 4).t()) and x.shape == (4, 3)

@@ -224,6 +224,32 @@ def test_whether_a_reshaped_tensor_is_a_view_may_depend_on_sizes(saved):
         assert torch.equal(loaded(x), f(x))
 
 
+def test_what_torch_export_refuses_is_told_with_its_line(saved):
+    with pytest.raises(SaveError, match=r"cannot export adaptive_avg_pool1d\(\) \(.*test_sizes.py:\d+ .*: it takes a "
+                                        r"number that .* is made of floats, only as a constant"):
+        saved(lambda x: F.adaptive_avg_pool1d(x, max(1, round(x.shape[2] / 3))), [InputSpec((1, 2, None))])
+
+
+def test_a_number_of_selected_rows_is_no_result(saved):
+    with pytest.raises(SaveError, match=r"returns a number \(int\) that depends on the values of a tensor"):
+        saved(lambda x: x.unique(dim=0).shape[0], [InputSpec((None, 4))])
+
+
+class SampleGradients(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return torch.vmap(torch.func.grad(lambda row: self.linear(row).square().sum()))(x)
+
+
+def test_a_transform_that_torch_export_refuses_is_left(saved):
+    with pytest.raises(SaveError, match=r"test_sizes.py:\d+ \(return torch.vmap"):
+        saved(SampleGradients(), [InputSpec((None, 4))])
+    assert torch.ones(2).untyped_storage().nbytes() == 8      # no tensor of a transform
+
+
 @pytest.mark.parametrize("function", [
     lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True),
     lambda x: F.adaptive_avg_pool2d(x, (x.shape[2] // 2, x.shape[3] // 2)), lambda x: x[:, :, ::2].squeeze(2) + 1],
@@ -272,6 +298,19 @@ def test_a_branch_on_a_size_of_one_is_one_on_sizes(saved, function, text):
     assert torch.equal(loaded(x), function(x))
     with pytest.raises(ValueError, match=rf"saved for {text}, as the program asks at .*test_sizes.py:\d+"):
         loaded(torch.randn(1, 4))
+
+
+@pytest.mark.parametrize(("layer", "shape"), [
+    (nn.BatchNorm1d(4), (None, 4)), (nn.BatchNorm2d(4), (None, 4, None, None)), (nn.InstanceNorm1d(4), (None, 4, None)),
+    (nn.GroupNorm(4, 4), (None, 4, None))], ids=["batch", "images", "instance", "group"])
+def test_normalizations_raise_for_one_value(saved, layer, shape):
+    loaded = saved(layer, [InputSpec(shape)])
+    for size in 3, 2:
+        x = torch.randn([n or size for n in shape])
+        assert torch.equal(loaded(x), layer(x))
+    for call in layer, loaded:
+        with pytest.raises((ValueError, RuntimeError), match="Expected more than 1 "):
+            call(torch.randn([n or 1 for n in shape]))
 
 
 def test_a_size_of_one_that_no_line_asks_for_is_accepted(saved):

@@ -20,7 +20,7 @@ from sot.codegen.compiled_graphs.failing_changes import (
     raises_after_data,
     raising_without_changes,
 )
-from sot.codegen.compiled_graphs.failing_constants import raises_on_constants
+from sot.codegen.compiled_graphs.failing_constants import loses_check, raises_on_constants
 from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.inputs.shared_arguments import share_memory, with_views_in_place
@@ -227,7 +227,7 @@ class GraphCompiler:
         as_it_is = is_whole or graph.has_numpy and self.cuts or graph.has_generator or any(
             shows_gradient(node) or is_drawn_in_order(node) or node.target in ONLY_AS_IT_IS or is_opaque(node.target)
             or self.cuts and (
-                node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node)) for node in nodes)
+                node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node) or loses_check(node)) for node in nodes)
         if not as_it_is and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
         if not self.compiles:

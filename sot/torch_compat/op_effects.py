@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 import torch
+from torch._higher_order_ops.effects import has_effects
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._prims_common import is_contiguous_or_false
 
@@ -28,6 +29,11 @@ REFUSE_VALUES = frozenset((
     "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize"))
 # Operations made of kernels that look at values only where these are no fakes, so no kernel tells.
 CHECKING_COMPOSITES = frozenset(("one_hot",))
+# Operations of which compilers keep the result but not the exception, in versions of torch that do not know that checks
+# are effects.
+LOSING_CHECKS = frozenset(() if has_effects(torch.ops.aten._linalg_check_errors.default) else (
+    "one_hot", "inverse", *(f"linalg_{n}" for n in (
+        "inv", "cholesky", "solve", "lu_factor", "ldl_factor", "matrix_power", "tensorinv", "tensorsolve"))))
 BOOLS_REFUSED = frozenset((torch.ops.aten.sub, torch.ops.aten.sub_, torch.ops.aten.rsub))
 HARMLESS = frozenset(f"linalg_{n}" for n in (
     "vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot", "matrix_exp", "householder_product", "qr",

@@ -13,7 +13,8 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from sot.codegen.compiled_graphs.failing_changes import refusing_nodes
+from sot.codegen.compiled_graphs.failing_changes import REFUSES, refusing_nodes
+from sot.torch_compat.op_effects import LOSING_CHECKS
 from sot.torch_compat.tensors import storage_id
 
 
@@ -38,6 +39,12 @@ def raises_on_constants(module: fx.GraphModule) -> bool:
             else:
                 forget_changed(node, values)
     return False
+
+
+def loses_check(node: fx.Node) -> bool:
+    """Whether it may refuse values, and compilers of this version of torch would not: only PyTorch can run it."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return bool(node.meta.get(REFUSES)) and name in LOSING_CHECKS
 
 
 def is_pure(node: fx.Node) -> bool:

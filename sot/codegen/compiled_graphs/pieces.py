@@ -19,7 +19,7 @@ from torch import fx
 from torch.fx.passes.split_module import split_module
 
 from sot.backends import Backend, BackendError, call_backend
-from sot.codegen.compiled_graphs.failing_constants import raises_on_constants
+from sot.codegen.compiled_graphs.failing_constants import loses_check, raises_on_constants
 from sot.codegen.compiled_graphs.operators.draws_in_order import is_drawn_in_order
 from sot.graph.fake_rules import is_opaque, is_sparse
 from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
@@ -210,7 +210,7 @@ def changes_first(node: fx.Node) -> bool:
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
     """Whether it is called unchanged. So is a node that takes or returns anything but dense tensors and numbers."""
     return node.target in plain or is_opaque(node.target) or shows_gradient(node) or is_drawn_in_order(node) or (
-        "warns" in node.meta) or not all(
+        "warns" in node.meta) or loses_check(node) or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
 
 

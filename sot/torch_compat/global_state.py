@@ -383,6 +383,7 @@ def undoing_regions() -> Iterator[None]:
     """
     c, depth, nesting = torch._C, len(_inference_modes), autocast_nesting()
     levels, is_dual = functorch.get_dynamic_layer_stack_depth(), in_dual_level()
+    refusal = c._autograd._saved_tensors_hooks_get_disabled_error_message()     # a transform sets it
     with c._ForceDispatchKeyGuard(c._dispatch_tls_local_include_set(), c._dispatch_tls_local_exclude_set()):
         try:
             yield
@@ -391,6 +392,7 @@ def undoing_regions() -> Iterator[None]:
                 functorch.pop_dynamic_layer_stack_and_undo_to_depth(levels)
             if in_dual_level() and not is_dual:
                 exit_dual_level(0)
+            refuse_saved_tensors_hooks(refusal)
             while len(_inference_modes) > depth:
                 exit_inference_mode()
             nest_autocast(nesting)

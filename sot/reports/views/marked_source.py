@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import linecache
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -88,12 +90,6 @@ def why(report: Report, name: str) -> Iterator[str]:
 
 
 def is_about(sentence: str, name: str) -> bool:
-    """Whether a sentence names a value, or a part of it."""
-    before, found, after = sentence.partition(name)
-    while found:
-        if not (before[-1:].isidentifier() or before[-1:].isdigit() or before[-1:] == ".") and not (
-                after[:1].isidentifier() or after[:1].isdigit()):
-            return True
-        more, found, after = after.partition(name)
-        before = more
-    return False
+    """Whether a sentence names a value, or a part of it. A global may be behind the name of its module."""
+    found = re.finditer(rf"(?<![\w.])(?:([\w.]+)\.)?{re.escape(name)}(?!\w)", sentence)
+    return any(match[1] is None or match[1] in sys.modules for match in found)

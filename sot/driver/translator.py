@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from importlib.machinery import SourceFileLoader
 from types import CodeType, FunctionType
 
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -398,7 +397,6 @@ def load() -> None:
     _hook.step_aside_for(torch_compiles)
     HANDLERS[module_tagger()] = lambda m, args, kwargs: NONE
     _hook.leave_alone(LazyModuleMixin._infer_parameters.__code__)
-    _hook.leave_alone(SourceFileLoader.exec_module.__code__)    # it runs the code of a module that is imported
 
 
 def reset() -> None:

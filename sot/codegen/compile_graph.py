@@ -196,6 +196,8 @@ class GraphCompiler:
         undo.callback(restate_changes(graph.module))
         undo.callback(draw_by_operator(graph.module))
         end = changed_end(graph, has_backward, self.asserted(graph))
+        if end is not None:
+            undo.callback(end.restore)      # before the others: what they have added may be returned at the end
         forward = graph.module.forward
         try:
             with unheard({}):
@@ -209,8 +211,6 @@ class GraphCompiler:
             compiled = forward
         if is_as_it_is(compiled, graph.module):
             undo.close()
-            if end is not None:
-                end.restore()
             return graph.module.forward if end is not None or compiled == forward else compiled
         if has_backward and not graph.spent.is_known and not is_as_it_is(compiled, graph.module):
             raise RestartCapture.without(

@@ -7,7 +7,7 @@ class SaveError(SotError, ValueError):
 
 
 class FewSizesError(SaveError):
-    """The graph is for few of the sizes that should differ. It may be another one with other examples."""
+    """The graph is right for few of the sizes that should differ. Examples of other sizes may give a better one."""
 
 
 class LoadError(SotError, ValueError):

@@ -24,7 +24,7 @@ from sot.reports.records import GuardRecord
 from sot.torch_compat.exporting.asked import asked_of
 
 ALLOWED = OF_SYMBOLS - {"**", "math.prod"} | {"math.log", "math.log2", "math.log10"}
-LARGEST = 1 << 40       # number
+LARGEST = 1 << 40
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 LARGE = range(1000, 1064)       # sizes to try; no example is so large
 Described = list[dict[str, Any] | None]     # for each leaf of the arguments: the tensor's name, dtype and shape

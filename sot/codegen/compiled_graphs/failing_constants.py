@@ -14,6 +14,7 @@ from torch import fx
 from torch.nn import functional as F
 
 from sot.codegen.compiled_graphs.failing_changes import REFUSES, refusing_nodes
+from sot.graph.nodes import name_of
 from sot.torch_compat.op_effects import LOSING_CHECKS
 from sot.torch_compat.tensors import storage_id
 
@@ -43,8 +44,7 @@ def raises_on_constants(module: fx.GraphModule) -> bool:
 
 def loses_check(node: fx.Node) -> bool:
     """Whether it may refuse values, and compilers of this version of torch would not: only PyTorch can run it."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return bool(node.meta.get(REFUSES)) and name in LOSING_CHECKS
+    return bool(node.meta.get(REFUSES)) and name_of(node) in LOSING_CHECKS
 
 
 def is_pure(node: fx.Node) -> bool:

@@ -17,6 +17,7 @@ from torch import fx
 
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.operators.lists_of_tensors import nodes_of_each
+from sot.graph.nodes import name_of
 from sot.graph.number_rules import is_of_lists, rule_of
 from sot.interpreter.torch_ops.autograd import Layout, layout_of
 from sot.torch_compat.fake_tensors import FakeTensor
@@ -58,10 +59,6 @@ def number_places(graph: Graph) -> list[int]:
 
 def tensor_of(number: complex) -> torch.Tensor:
     return torch.tensor(number, dtype=DTYPES[type(number)])
-
-
-def name_of(node: fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 class Writer:

@@ -22,6 +22,7 @@ from sot.backends import Backend, BackendError, call_backend
 from sot.codegen.compiled_graphs.failing_constants import loses_check, raises_on_constants
 from sot.codegen.compiled_graphs.operators.draws_in_order import is_drawn_in_order
 from sot.graph.fake_rules import is_opaque, is_sparse
+from sot.graph.nodes import name_of
 from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
 from sot.torch_compat.compilers import symbolic_mode
 from sot.torch_compat.dynamo.inputs import giving_symbols, placeholder_values
@@ -203,7 +204,7 @@ def changes_shared(part: fx.GraphModule) -> bool:
 
 
 def changes_first(node: fx.Node) -> bool:
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    name = name_of(node)
     return bool(node.args) and (name.endswith("_") and not name.endswith("__") or name in ("setitem", "__setitem__"))
 
 

@@ -17,6 +17,7 @@ from torch import fx
 
 from sot.graph import NumberRef, TensorRef
 from sot.graph.generator_nodes import NODES
+from sot.graph.nodes import name_of
 from sot.guards.origin import known
 from sot.guards.tensor_guards import ValuesGuard
 from sot.interpreter.torch_ops.drawing import known_draws
@@ -267,8 +268,7 @@ def follow(m: Machine, wanted: list[fx.Node], needed: set[fx.Node], numbers: Con
 
 def form_taken(node: fx.Node) -> fx.Node | None:
     """The operand of which an operation takes only the form; None if it needs the values of all."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    at = FORMS.get(name, len(node.args))
+    at = FORMS.get(name_of(node), len(node.args))
     operand = node.args[at] if at < len(node.args) else None
     if not isinstance(operand, fx.Node) or sum(operand is given for given in (*node.args, *node.kwargs.values())) > 1:
         return None

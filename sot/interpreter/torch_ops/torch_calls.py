@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from sot.graph import NumberRef, TensorRef, fake_rules
+from sot.graph.nodes import bound
 from sot.graph.number_rules import is_of_lists, takes_tensors
 from sot.graph.refs import version_of
-from sot.graph.unnamed import without_name
 from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import IsGuard
 from sot.guards.origin import Attr, known
@@ -318,7 +318,7 @@ def refuse_offset(m: Machine, name: str, tensor: TensorValue) -> None:
 def record(m: Machine, name: str, call: known_values.Call, result: Any, written: set[int], seen: bool) -> fx.Node:
     """The node of an operation. It records whose memory the operation writes to, and whether it may raise."""
     kind = "call_method" if isinstance(call[0], str) else "call_function"
-    node = m.builder.record(kind, called_as_such(m, call[0]), *call[1:], result, m.stack_trace(), seen=seen)
+    node = m.builder.record(kind, bound_target(m, call[0]), *call[1:], result, m.stack_trace(), seen=seen)
     node.meta["refuses"] = m.builder.fake_mode.may_refuse
     if m.warned:
         node.meta["torch_warns"] = taken(m)
@@ -327,16 +327,16 @@ def record(m: Machine, name: str, call: known_values.Call, result: Any, written:
     return node
 
 
-def called_as_such(m: Machine, target: Any) -> Any:
-    """The target of a node that calls ``target`` whatever the program puts in its place. The text of a graph looks a
-    function of torch up by its name when the graph runs.
+def bound_target(m: Machine, target: Any) -> Any:
+    """The target of a node that calls ``target``, whatever the program puts in its place. The text of a graph looks up
+    a function of torch by its name when the graph runs.
     """
     is_function = isinstance(target, (types.BuiltinFunctionType, types.FunctionType))
     module = sys.modules.get(target.__module__) if is_function else None
     if module is None or not PUBLIC.fullmatch(module.__name__) or target.__name__ not in vars(module):
         return target
     if vars(module)[target.__name__] is not target:
-        return without_name(target)
+        return bound(target)
     m.guard(IsGuard(Attr(known(module, module.__name__), target.__name__), target))
     return target
 

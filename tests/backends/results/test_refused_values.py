@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 import sot
 from sot.backends import BackendError
+from sot.codegen.compiled_graphs import failing_constants
+from sot.graph.nodes import name_of
 
 pytestmark = pytest.mark.usefixtures("fresh")
 REFUSED = {
@@ -104,6 +106,35 @@ def test_each_call_raises_for_its_own_values(backend, fn):
     for i in 1, 5, 0, 7:
         args = torch.ones(3, 3), torch.tensor([i])
         assert outcome(translated, *args) == outcome(fn, *args), i
+
+
+def test_an_operation_whose_check_compilers_drop_is_run_by_pytorch(monkeypatch):
+    monkeypatch.setattr(failing_constants, "LOSING_CHECKS", frozenset(("one_hot",)))
+    run = []
+
+    def backend(gm, inputs):
+        def compiled(*args):
+            run.extend(name_of(node) for node in gm.graph.nodes if node.op.startswith("call"))
+            return gm.forward(*args)
+        return compiled
+
+    translated = sot.to_static(encoded, backend=backend)
+    for i in 1, 5, 0:
+        args = torch.ones(3, 3), torch.tensor([i])
+        assert outcome(translated, *args) == outcome(encoded, *args), i
+    assert "sum" in run and "one_hot" not in run
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_change_of_strided_memory_that_may_be_refused(backend, monkeypatch):
+    def added(x):
+        x.index_add_(0, torch.tensor([0]), x[:1])
+
+    monkeypatch.setenv("SOT_STRICT", "1")
+    x, y = torch.arange(16.0).view(4, 4).t(), torch.arange(16.0).view(4, 4).t()
+    sot.to_static(added, backend=backend)(x)
+    added(y)
+    assert torch.equal(x, y)
 
 
 def test_an_unused_operation_gives_no_gradient():

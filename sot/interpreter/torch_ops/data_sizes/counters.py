@@ -14,6 +14,7 @@ from torch import fx
 
 from sot.bytecode.resume_origin import source
 from sot.graph import NumberRef, TensorRef
+from sot.graph.nodes import name_of
 from sot.guards.origin import Element
 from sot.guards.terms import FUNCTIONS, Computed
 from sot.interpreter.torch_ops.known_values import NotKnown, has_other_states, slice_of
@@ -125,7 +126,7 @@ class Counting:
 
     def result(self, node: fx.Node) -> Any:
         """The number that an operation computes. One in place changes its operand, too."""
-        name = (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).strip("_")
+        name = name_of(node).strip("_")
         fake = node.meta.get("example_value")
         if self.of_step and isinstance(node.args[0] if node.args else None, (list, tuple)):
             return self.change_list(node, name)

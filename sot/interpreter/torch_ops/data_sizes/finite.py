@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from sot.graph import NumberRef
+from sot.graph.nodes import name_of
 from sot.guards.assumptions import Part
 from sot.interpreter.torch_ops.data_sizes import graph_numbers, nonempty
 
@@ -53,7 +54,7 @@ def of_node(node: Any) -> bool | None:
     """The truth of the elements of a result if values are finite."""
     if not isinstance(node, fx.Node) or node.op not in ("call_function", "call_method"):
         return None
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    name = name_of(node)
     if name in ASKING:
         return ASKING[name]
     parts = [of_node(arg) for arg in node.args if isinstance(arg, fx.Node)]

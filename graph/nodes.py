@@ -1,0 +1,25 @@
+"""What a node of a graph calls: its name, and a function that a node calls although the program has replaced it."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+
+def name_of(node: fx.Node) -> str:
+    """The name of the method or function that a node calls; empty if it has none."""
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+@functools.cache
+def bound(function: Callable) -> Callable:
+    """A function of this package that calls ``function``. torch.fx writes a function of torch by its name into the text
+    of a graph, and the name may belong to a function of the program when the graph runs.
+    """
+    def original(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    original.__name__ = function.__name__
+    return original

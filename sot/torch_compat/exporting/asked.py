@@ -12,6 +12,7 @@ NAMES: dict[type[ast.AST], str] = {
     ast.Not: "not", ast.And: "and", ast.Or: "or", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=",
     ast.Gt: ">", ast.GtE: ">="}
 CALLS = {"torch.sym_float": "float", "float": "float", "int": "int", "abs": "abs", "min": "min", "max": "max",
+         "torch.sym_min": "min", "torch.sym_max": "max",      # from torch 2.15 on
          "math.trunc": "math.trunc", "math.floor": "math.floor", "math.ceil": "math.ceil", "math.log2": "math.log2"}
 Term = Any
 Size = Callable[[str, int], Term]       # of the argument that is ``L['x'][0]`` for torch, and a dimension

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -34,6 +33,7 @@ from sot.graph.lowering import NotLowered, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.lowering.symbols import Like
 from sot.graph.rewrite import decompositions, layouts, passes, rewriting
+from sot.support.limits import is_on
 from sot.torch_compat import compilers
 from sot.torch_compat.graphs import make_constants_real, unset_fake_temporarily
 
@@ -268,5 +268,5 @@ def _described(value: Any) -> Any:
 
 def compiled(gm: GraphModule, example_inputs: Sequence[Any], mode: str = "default") -> Callable[..., Any]:
     """The Triton backend; see ``sot.backends.selection.triton``."""
-    strict = os.environ.get("SOT_STRICT", "") not in ("", "0")
+    strict = is_on("SOT_STRICT", False)
     return Compiler(availability.kernel_device(), availability.interpreted(), strict, mode)(gm, example_inputs)

@@ -4,7 +4,6 @@ SOT_VERIFY=1 checks them in ``schedule``; tests set it. A failure names the pass
 """
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +13,9 @@ from sot.graph.kernels.memory import MemoryPlan, added_to, is_in_place, planned,
 from sot.graph.kernels.program import Effect, Extern, Group, Program, Step, effects_of, views
 from sot.graph.kernels.sized import mapped
 from sot.graph.kernels.sizes import typical
+from sot.support.limits import is_on
 
-VERIFIES = os.environ.get("SOT_VERIFY", "") not in ("", "0")
+VERIFIES = is_on("SOT_VERIFY", False)
 
 
 class InvalidProgram(ValueError):

@@ -12,13 +12,13 @@ with sizes that vary stay as they are.
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import fx
 
+from sot.support.limits import is_on
 from sot.torch_compat.graphs import running
 
 aten = torch.ops.aten
@@ -105,7 +105,7 @@ def products(node: fx.Node) -> int:
 
 def switched() -> bool | None:
     """What SOT_CHANNELS_LAST says: 0 or 1 for all graphs, or nothing."""
-    return {"0": False, "1": True}.get(os.environ.get("SOT_CHANNELS_LAST", ""))
+    return is_on("SOT_CHANNELS_LAST", None)
 
 
 # ---- how ----------------------------------------------------------------------------------------------------

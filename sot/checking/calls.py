@@ -21,6 +21,7 @@ from sot.checking.compare import copied, difference, first, gradients, tensors
 from sot.checking.graphs import graph_difference, smallest
 from sot.checking.script import write_script
 from sot.support.errors import SotError
+from sot.support.limits import is_on
 from sot.torch_compat.global_state import random_state, set_random_state
 
 
@@ -50,7 +51,7 @@ def rate_of(check: float | bool | None) -> float:
 
 
 def is_strict() -> bool:
-    return os.environ.get("SOT_STRICT", "") not in ("", "0")
+    return is_on("SOT_STRICT", False)
 
 
 def tell(message: str) -> None:

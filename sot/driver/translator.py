@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -44,7 +43,6 @@ from sot.support import limits
 from sot.support.capture_lock import TURNS
 from sot.support.collector import paused_collector, rare_collections
 from sot.support.errors import CaptureError, CaptureStop, LeftAlone, OnlyNow, Reason, Skip, described
-from sot.support.limits import unrolling
 from sot.support.own_code import builtins_are_replaced
 from sot.support.places import Place, is_installed
 from sot.support.random_states import kept_random_states
@@ -86,9 +84,9 @@ class Translator:
                  shows_stages: bool = False, takes_first_calls: bool = False,
                  exits: Callable[[Trace], Exit] = write_exit, whole_graphs: bool = False) -> None:
         self.full_graph, self.program, self.scope = full_graph, program, scope
-        self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
+        self.strict = limits.is_on("SOT_STRICT", False) if strict is None else strict
         self.compiler = GraphCompiler(backend, check, self.strict, cuts=not whole_graphs)
-        unrolling()     # raises for an invalid value of SOT_UNROLL
+        limits.check_settings()
         self.limit = limits.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
                                     control_flow=control_flow or full_graph,

@@ -10,16 +10,20 @@ translator at the first capture.
 from __future__ import annotations
 
 import os
+import warnings
 from importlib import import_module
-
-
-def is_set(name: str) -> bool:
-    return os.environ.get(name, "") not in ("", "0")
 
 
 def start() -> None:
     """Enable translation in this process if the environment requests it."""
-    if is_set("SOT_ENABLE") or is_set("SOT_REPORT"):
-        import_module("sot.frontend.environment").enable_from_environment()
-    if is_set("SOT_REPLACE_TORCH_COMPILE"):
-        import_module("sot.frontend.drop_in.replacement").replace_torch_compile()
+    if any(map(os.environ.get, ("SOT_ENABLE", "SOT_REPORT", "SOT_REPLACE_TORCH_COMPILE"))):
+        limits = import_module("sot.support.limits")
+        try:
+            enables, replaces = (limits.is_on(f"SOT_{word}", False) for word in ("ENABLE", "REPLACE_TORCH_COMPILE"))
+        except limits.SettingError as e:
+            warnings.warn(f"SOT is not enabled: {e}", stacklevel=2)
+            return
+        if enables or os.environ.get("SOT_REPORT", "") not in ("", "0"):
+            import_module("sot.frontend.environment").enable_from_environment()
+        if replaces:
+            import_module("sot.frontend.drop_in.replacement").replace_torch_compile()

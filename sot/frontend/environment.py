@@ -17,7 +17,7 @@ from sot.driver.scope import Scope
 from sot.driver.whole_program import WholeProgram
 from sot.frontend.switch import Switch
 from sot.support.errors import SotError
-from sot.support.limits import ALWAYS_THERE, CompileTime, SettingError, budget, entries, unrolling
+from sot.support.limits import ALWAYS_THERE, CompileTime, SettingError, budget, check_settings
 from sot.support.progress import shows_lines
 
 GLOBAL_MODE = "sot.frontend.global_mode"
@@ -27,7 +27,7 @@ def enable_from_environment() -> None:
     """Do what SOT_ENABLE, SOT_BACKEND, SOT_INCLUDE, SOT_EXCLUDE, SOT_BUDGET and SOT_REPORT request."""
     backend, report = os.environ.get("SOT_BACKEND") or "auto", bool(os.environ.get("SOT_REPORT"))
     try:
-        unrolling(), entries()
+        check_settings()
         program = WholeProgram(make_translator, Policy(budget()), Scope(words("SOT_INCLUDE"), words("SOT_EXCLUDE")))
         program.policy.compile_time = ALWAYS_THERE.get(backend, CompileTime())
         if report or backend not in ALWAYS_THERE:

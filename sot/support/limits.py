@@ -1,4 +1,5 @@
-"""Limits, the environment variables that set them (SOT_UNROLL, SOT_ENTRIES and SOT_BUDGET), and what backends take.
+"""Limits, the environment variables that set them (SOT_UNROLL, SOT_ENTRIES and SOT_BUDGET), what backends take, and
+variables that turn something on or off.
 
 SOT_UNROLL: how many rounds and instructions of a loop are unrolled into one graph. Past either limit, the loop stays a
 loop, and its body is captured once. A loop without tensor operations adds nothing to the graph. It has a higher limit,
@@ -39,6 +40,18 @@ class SettingError(SotError, ValueError):
     """An environment variable has an invalid value."""
 
 
+ON, OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+Default = TypeVar("Default")
+
+
+def is_on(name: str, default: Default) -> bool | Default:
+    """Whether an environment variable turns something on; the default if it is not set. Raises SettingError."""
+    text = os.environ.get(name, "").strip().lower()
+    if text and text not in ON + OFF:
+        raise SettingError(f"{name}={os.environ[name]!r}: it is 1 for on or 0 for off")
+    return text in ON if text else default
+
+
 def unrolling() -> Unrolling:
     """The current value of SOT_UNROLL. Raises SettingError."""
     return _parsed("SOT_UNROLL", os.environ.get("SOT_UNROLL", ""), Unrolling)
@@ -47,6 +60,11 @@ def unrolling() -> Unrolling:
 def entries() -> Entries:
     """The current value of SOT_ENTRIES. Raises SettingError."""
     return _parsed("SOT_ENTRIES", os.environ.get("SOT_ENTRIES", ""), Entries)
+
+
+def check_settings() -> None:
+    """Raises SettingError for an invalid value of SOT_UNROLL, SOT_ENTRIES, SOT_STRICT or SOT_NATIVE."""
+    unrolling(), entries(), is_on("SOT_STRICT", False), is_on("SOT_NATIVE", True)
 
 
 class Budget(NamedTuple):

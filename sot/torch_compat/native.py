@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from sot.support.cache_folder import belongs_to_user, private_folder
+from sot.support.limits import is_on
 from sot.support.own_code import PACKAGE
 from sot.torch_compat import build_native
 
@@ -47,7 +48,7 @@ def module(name: str) -> ModuleType | None:
 
 
 def _find(name: str) -> ModuleType | None:
-    if os.environ.get("SOT_NATIVE") == "0":
+    if not is_on("SOT_NATIVE", True):
         reasons[name] = OFF
         return None
     try:
@@ -86,7 +87,7 @@ def _unwritable(folder: Path) -> str:
 def build(*names: str) -> None:
     """Compile missing modules, and wait for them. A module that cannot be compiled stays missing."""
     for name in names:
-        if modules.get(name) is None and os.environ.get("SOT_NATIVE") != "0":
+        if modules.get(name) is None and is_on("SOT_NATIVE", True):
             with contextlib.suppress(OSError):
                 build_native.build(_wanted(name)[1])
             modules.pop(name, None)

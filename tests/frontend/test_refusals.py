@@ -10,7 +10,8 @@ from translating import X, scale
 
 import sot
 from sot.backends import BackendError, BackendUnavailableError, UnknownBackendError
-from sot.frontend import api
+from sot.checking.calls import is_strict
+from sot.frontend import api, autoload
 
 
 class Plain:
@@ -139,6 +140,30 @@ def test_strict_mode_does_not_refuse_what_is_left_to_python_on_purpose(fn, why, 
     assert torch.equal(translated(X), fn(X))
     stop = translated.captures[0].stopped
     assert why in stop.message and stop.place.line == fn.__code__.co_firstlineno + line
+
+
+@pytest.mark.parametrize("value", ["true", "ON", "yes", "false", "Off", "0"])
+def test_a_variable_takes_the_usual_words_for_on_and_off(value, monkeypatch):
+    monkeypatch.setenv("SOT_STRICT", value)
+    assert is_strict() is (value in ("true", "ON", "yes"))
+
+
+@pytest.mark.parametrize("name", ["SOT_STRICT", "SOT_NATIVE"])
+def test_another_word_is_refused(name, monkeypatch):
+    monkeypatch.setenv(name, "maybe")
+    with pytest.raises(ValueError, match=f"{name}='maybe': it is 1 for on or 0 for off"):
+        sot.to_static(scale)
+
+
+@pytest.mark.parametrize("name", ["SOT_ENABLE", "SOT_REPLACE_TORCH_COMPILE"])
+def test_a_program_runs_untranslated_if_a_variable_has_another_word(name, monkeypatch):
+    torchs = torch.compile
+    monkeypatch.setenv(name, "maybe")
+    with pytest.warns(UserWarning, match=f"SOT is not enabled: {name}='maybe'"):
+        autoload.start()
+    monkeypatch.setenv(name, "false")
+    autoload.start()
+    assert torch.compile is torchs
 
 
 def test_strict_mode_does_not_refuse_calls_beyond_the_limit_of_captures(backend, monkeypatch):

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from sot.graph.symbolic_sizes import function_for
 from sot.torch_compat.compilers import unrolls_lstm_wrongly
 from sot.torch_compat.data_symbols import is_known_true
-from sot.torch_compat.graphs import expression
+from sot.torch_compat.graphs import expression, is_traced
 
 
 def new_size() -> Any:
@@ -78,8 +78,24 @@ def bounds_of_alignment(log_probs: Any, targets: Any, input_lengths: Any, target
 
 
 def covariance(x: torch.Tensor) -> torch.Tensor:
-    """``torch.cov`` and ``torch.corrcoef`` of several variables, which warn if there are too few observations."""
-    return x @ x.T
+    """The target of the node of ``torch.cov`` of several variables. Where a compiler or ``sot.save`` traces it, it
+    computes the same without torch's check of weights, which reads values.
+    """
+    if not is_traced(x):
+        return torch.cov(x)
+    centred = x - x.mean(1, keepdim=True)
+    return ((centred @ centred.t()) / (x.shape[1] - 1)).squeeze()
+
+
+def correlation(x: torch.Tensor) -> torch.Tensor:
+    """The same for ``torch.corrcoef``."""
+    if not is_traced(x):
+        return torch.corrcoef(x)
+    found = covariance(x)
+    if not found.dim():
+        return found / found
+    deviations = found.diagonal().sqrt()
+    return (found / deviations.unsqueeze(1) / deviations).clip(-1, 1)
 
 
 def least_squares(a: torch.Tensor, b: torch.Tensor) -> Any:
@@ -104,10 +120,10 @@ ON_PACKED: dict[Any, Callable[..., Any]] = {
     torch._pack_padded_sequence: packed, torch._pad_packed_sequence: padded,
     **{network: recurrent(network) for network in RECURRENT}}
 OTHERS: dict[Any, Callable[..., Any]] = {
-    F.ctc_loss: alignment_loss, torch.cov: covariance, torch.corrcoef: covariance,
-    torch.linalg.lstsq: least_squares, torch.sparse_csr_tensor: compressed(torch.sparse_csr),
+    F.ctc_loss: alignment_loss, torch.linalg.lstsq: least_squares, torch.sparse_csr_tensor: compressed(torch.sparse_csr),
     torch.sparse_csc_tensor: compressed(torch.sparse_csc)}
 BY_NAME = {function.__name__: (function, fake) for function, fake in {**ON_PACKED, **OTHERS}.items()}
+COVARIANCES = {torch.cov: covariance, torch.corrcoef: correlation}
 BOUNDS = {F.ctc_loss.__name__: bounds_of_alignment}
 
 
@@ -299,7 +315,13 @@ def has_rule(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     if target in NAMES_OF_PARTS:
         return len(fakes) == 4 and kwargs.keys() <= {"dtype", "device"} and all(
             isinstance(v, torch.Tensor) and not v.requires_grad for v in fakes[:3])
-    fake = fakes[0] if len(fakes) == 1 and not kwargs else None
+    return False
+
+
+def has_observations(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether these are the arguments of a covariance of several variables. It warns if there are too few observations.
+    """
+    fake = getattr(args[0], "fake", None) if len(args) == 1 and not kwargs else None
     return isinstance(fake, torch.Tensor) and fake.dim() == 2 and fake.is_floating_point() and is_known_true(
         fake.shape[1] > 1)
 
@@ -317,6 +339,8 @@ def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
         return on_packed, (target.__name__, *args), kwargs
     if getattr(target, "__hash__", None) and target in OTHERS and has_rule(target, args, kwargs):
         return on_packed, (target.__name__, *args), kwargs
+    if getattr(target, "__hash__", None) and target in COVARIANCES and has_observations(args, kwargs):
+        return COVARIANCES[target], args, kwargs
     if getattr(target, "__hash__", None) and unrolls(target, args, kwargs):
         return recurrence, (target.__name__, *args), kwargs
     return function_for(target, args, kwargs), args, kwargs

@@ -118,8 +118,7 @@ def window(*factors: float) -> Callable[..., Any]:
         turns = torch.arange(window_length, dtype=dtype or torch.get_default_dtype(), device=device)
         turns = turns * (2 * math.pi) / (window_length if periodic else torch.sym_max(window_length - 1, 1))
         made = factors[0] + sum(factor * (turns * n).cos() for n, factor in enumerate(factors[1:], 1))
-        made = made.masked_fill(made.new_full((), window_length) == 1, 1.0)
-        return made.requires_grad_() if requires_grad else made
+        return ones_for_one(made, window_length, requires_grad)
     return composed
 
 
@@ -131,6 +130,52 @@ for _operation, _factors in ((torch.hann_window, (0.5, -0.5)), (torch.blackman_w
 def hamming_window(window_length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46,
                    **options: Any) -> torch.Tensor:
     return window(alpha, -beta)(window_length, periodic, **options)
+
+
+@instead_of(torch.bartlett_window, size=(0, "window_length"))
+def bartlett_window(window_length: Any, periodic: bool = True, *, dtype: torch.dtype | None = None, device: Any = None,
+                    requires_grad: bool = False) -> torch.Tensor:
+    made = 1 - from_middle(window_length, periodic, dtype or torch.get_default_dtype(), device).abs()
+    return ones_for_one(made, window_length, requires_grad)
+
+
+@instead_of(torch.kaiser_window, size=(0, "window_length"))
+def kaiser_window(window_length: Any, periodic: bool = True, beta: float = 12.0, *, dtype: torch.dtype | None = None,
+                  device: Any = None, requires_grad: bool = False) -> torch.Tensor:
+    places = from_middle(window_length, periodic, dtype or torch.get_default_dtype(), device)
+    made = torch.i0(beta * (1 - places.square()).clamp(min=0).sqrt()) / torch.i0(places.new_full((), beta))
+    return ones_for_one(made, window_length, requires_grad)
+
+
+def from_middle(length: Any, periodic: bool, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """Places in a window, from -1 to 1."""
+    places = torch.arange(length, dtype=dtype, device=device)
+    return places * 2 / (length if periodic else torch.sym_max(length - 1, 1)) - 1
+
+
+def ones_for_one(window: torch.Tensor, length: Any, requires_grad: bool) -> torch.Tensor:
+    """A window of one element is 1."""
+    made = window.masked_fill(window.new_full((), length) == 1, 1.0)
+    return made.requires_grad_() if requires_grad else made
+
+
+@instead_of(torch.istft, "istft", size=(8, "length"))
+def istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+          window: torch.Tensor | None = None, center: bool = True, normalized: bool = False,
+          onesided: bool | None = None, length: Any = None, return_complex: bool = False) -> Any:
+    """Overlapped and added as torch does it. torch cuts a signal to a length that is a constant."""
+    hop, width, frames = hop_length or n_fft // 4, win_length or n_fft, input.shape[-1]
+    if return_complex or onesided is False or input.dim() < 2 or input.shape[-2] != n_fft // 2 + 1:
+        return NotImplemented
+    window = torch.ones(width, dtype=input.real.dtype, device=input.device) if window is None else window
+    before = (n_fft - width) // 2
+    window = F.pad(window, (before, n_fft - width - before))
+    pieces = torch.fft.irfft(input.transpose(-1, -2), n_fft, norm="ortho" if normalized else "backward") * window
+    start, total = n_fft // 2 if center else 0, n_fft + hop * (frames - 1)
+    added, squares = (torch.ops.aten.unfold_backward(values, (*values.shape[:-2], total), -1, n_fft, hop)[
+        ..., start:start + length] for values in (pieces, window.square().expand(frames, n_fft)))
+    torch._assert_async(squares.min() > 1e-11, "window overlap add min: 1")
+    return F.pad(added / squares, (0, torch.sym_max(start + length - total, 0)))
 
 
 # ---- triangles
@@ -204,6 +249,15 @@ def take_along_dim(input: torch.Tensor, indices: torch.Tensor, dim: int | None =
     shared = torch.broadcast_shapes(input.narrow(dim, 0, 1).shape, indices.narrow(dim, 0, 1).shape)
     sizes = [(*shared[:dim], tensor.shape[dim], *shared[dim + 1:]) for tensor in (input, indices)]
     return input.expand(sizes[0]).gather(dim, indices.expand(sizes[1]))
+
+
+@instead_of(torch.vander, size=(1, "N"))
+def vander(x: torch.Tensor, N: Any = None, increasing: bool = False) -> Any:
+    if x.requires_grad:     # PyTorch refuses its backward pass
+        return NotImplemented
+    columns = x.unsqueeze(-1).expand(*x.shape, N)
+    made = torch.where(torch.arange(N, device=x.device) == 0, 1, columns).cumprod(-1)
+    return made if increasing else made.flip(-1)
 
 
 @instead_of(torch.kron, "kron")

@@ -120,8 +120,8 @@ ON_PACKED: dict[Any, Callable[..., Any]] = {
     torch._pack_padded_sequence: packed, torch._pad_packed_sequence: padded,
     **{network: recurrent(network) for network in RECURRENT}}
 OTHERS: dict[Any, Callable[..., Any]] = {
-    F.ctc_loss: alignment_loss, torch.linalg.lstsq: least_squares, torch.sparse_csr_tensor: compressed(torch.sparse_csr),
-    torch.sparse_csc_tensor: compressed(torch.sparse_csc)}
+    F.ctc_loss: alignment_loss, torch.linalg.lstsq: least_squares,
+    torch.sparse_csr_tensor: compressed(torch.sparse_csr), torch.sparse_csc_tensor: compressed(torch.sparse_csc)}
 BY_NAME = {function.__name__: (function, fake) for function, fake in {**ON_PACKED, **OTHERS}.items()}
 COVARIANCES = {torch.cov: covariance, torch.corrcoef: correlation}
 BOUNDS = {F.ctc_loss.__name__: bounds_of_alignment}

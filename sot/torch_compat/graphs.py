@@ -21,7 +21,7 @@ from torch.fx.graph_module import _loader
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Mod, PowByNatural, PythonMod
 
 __all__ = ["PROMOTION", "assumptions_of", "elementwise_dtypes", "expression", "is_fake", "is_maximum",
-           "is_power", "is_quotient", "is_remainder", "lets_go_of_source", "lines_of",
+           "is_power", "is_quotient", "is_remainder", "is_traced", "lets_go_of_source", "lines_of",
            "make_constants_real", "node_at", "running", "storage_of",
            "torch_decompositions", "unset_fake_temporarily"]
 

@@ -269,6 +269,17 @@ def test_an_operation_that_checks_values_is_in_the_graph():
     check(fails, torch.randn(2, 9, 5, dtype=torch.complex64))
 
 
+def test_an_empty_tensor_has_no_parts():
+    def fn(x):
+        return x + 1, [*x[:0]], x[:0].unbind(), (0, *torch.tensor([3]).cumsum(0)[:-1]), [v * 2 for v in x]
+    check(fn, X, graphs=1, breaks=0)
+    check(lambda x: (fn(x), fn(x[:0])), X, graphs=1, breaks=0)
+    translated = sot.to_static(fn, backend="eager", full_graph=True)
+    for n in (3, 4, 0, 5):
+        x = torch.arange(2.0 * n).reshape(n, 2)
+        assert same(translated(x), fn(x)) is None
+
+
 def test_a_size_given_to_new_is_no_data():
     def fn(x):
         return x.new(x.shape).fill_(1), x.new(2, 3).zero_(), x.new([1.0, 2.0]), x.new((2, 3)), x + 1

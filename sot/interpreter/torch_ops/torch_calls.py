@@ -220,8 +220,8 @@ def note_other_memory(m: Machine, call: known_values.Call, made: Value) -> None:
 
 
 def constant_result(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> Value:
-    """A result without tensors."""
-    if name.partition(".")[0] not in CONSTANT_RESULTS:
+    """A result without tensors. The parts of an empty tensor are none."""
+    if name.partition(".")[0] not in CONSTANT_RESULTS and result not in ((), []):
         raise Break(Reason.TENSOR_VALUE, name)
     for value in found.values():
         value.ref.see()

@@ -25,14 +25,17 @@ Size = tuple[int, str]      # the position and the name of an argument
 @dataclass(frozen=True)
 class Function:
     """``call`` is the function for the nodes of an operation with symbols. ``size``: the argument that must be one, or
-    contain one; without it, the shape of any tensor.
+    contain one; without it, any argument. ``option``: without it the operation takes symbols itself.
     """
 
     call: Callable[..., Any]
     size: Size | None
+    option: str = ""
 
     def is_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether there are symbols. In the arguments, references stand for tensors and numbers."""
+        if self.option and kwargs.get(self.option) is None:
+            return False
         if self.size is None:
             return any(map(is_symbol, fakes_of((*args, *kwargs.values()))))
         place, name = self.size
@@ -42,11 +45,12 @@ class Function:
 FUNCTIONS: dict[Any, Function] = {}     # by the operation
 
 
-def instead_of(*operations: Any, size: Size | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def instead_of(*operations: Any, size: Size | None = None, option: str = "") -> Callable[
+        [Callable[..., Any]], Callable[..., Any]]:
     """Register how these operations, which do the same, are computed where a size is a symbol."""
     def register(composed: Callable[..., Any]) -> Callable[..., Any]:
         for operation in operations:
-            FUNCTIONS[operation] = Function(with_symbols(operation, composed), size)
+            FUNCTIONS[operation] = Function(with_symbols(operation, composed), size, option)
         return composed
     return register
 
@@ -176,6 +180,29 @@ def istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, win_le
         ..., start:start + length] for values in (pieces, window.square().expand(frames, n_fft)))
     torch._assert_async(squares.min() > 1e-11, "window overlap add min: 1")
     return F.pad(added / squares, (0, torch.sym_max(start + length - total, 0)))
+
+
+# ---- random numbers of a generator
+
+
+@instead_of(torch.rand, option="generator")
+def rand(*size: Any, generator: Any, requires_grad: bool = False, **options: Any) -> torch.Tensor:
+    made = torch.empty(*size, **options).uniform_(generator=generator)
+    return made.requires_grad_() if requires_grad else made
+
+
+@instead_of(torch.randn, option="generator")
+def randn(*size: Any, generator: Any, requires_grad: bool = False, **options: Any) -> torch.Tensor:
+    made = torch.empty(*size, **options).normal_(generator=generator)
+    return made.requires_grad_() if requires_grad else made
+
+
+@instead_of(torch.randint, option="generator")
+def randint(*bounds_and_size: Any, generator: Any, dtype: torch.dtype = torch.int64, **options: Any) -> Any:
+    if len(bounds_and_size) < 2 or any(isinstance(bound, torch.SymInt) for bound in bounds_and_size[:-1]):
+        return NotImplemented       # named arguments, or bounds that are sizes
+    *_, low, high, size = 0, *bounds_and_size
+    return torch.empty(size, dtype=dtype, **options).random_(low, high, generator=generator)
 
 
 # ---- triangles

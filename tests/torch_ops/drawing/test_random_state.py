@@ -153,6 +153,25 @@ def test_a_generator_is_an_argument():
     assert len(backend.graphs) == 1 and torch.equal(mine.get_state(), its.get_state())
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_generator_draws_any_number_with_two_captures(backend):
+    mine, its = (torch.Generator().manual_seed(5) for _ in range(2))
+
+    def draws(x, generator):
+        n = x.shape[0]
+        torch.randn(n, generator=generator)     # unused
+        return (x + torch.rand(n, 1, generator=generator), torch.randn((2, n), generator=generator),
+                torch.randint(7, (n,), generator=generator), torch.rand(size=(n,), generator=generator),
+                torch.randint(2, 7, (n, 2), generator=generator, dtype=torch.int32))
+    translated = sot.to_static(draws, backend=backend)
+    for n in (3, 4, 7, 5):
+        x = torch.ones(n, 2)
+        torch.testing.assert_close(translated(x, mine), draws(x, its), rtol=0, atol=0)
+        assert torch.equal(mine.get_state(), its.get_state())
+    captures = sot.translation_of(translated).captures
+    assert len(captures) == 2 and not any(capture.stopped for capture in captures)
+
+
 def test_a_graph_that_raises_has_drawn_nothing():
     def draws(x, g, i):
         noise = torch.rand(4, generator=g)

@@ -60,6 +60,11 @@ def of_singletons(x):
 
 
 @program
+def hashes_in_arithmetic(x):
+    return x + hash(MODULE) % 7 + hash(OBJECT) % 5 + hash(None) % 3, {hash((MODULE, 2)): x}, hash(x.grad) == hash(None)
+
+
+@program
 def of_a_tensor(x):
     return {x: 1}[x] + x, hash(x) == id(x)
 
@@ -92,6 +97,14 @@ def test_keys_that_existed_before():
         return x + memo[id(MODULE)], id(MODULE) in {1, 2}
     check(remembered, torch.ones(2))
     assert memo == {id(MODULE): 2}
+
+
+def test_an_argument_with_another_hash():
+    def hashed(x, a):
+        return x + hash(a) % 97
+    translated = sot.to_static(hashed, backend="eager")
+    for a in [Plain() for _ in range(4)]:
+        assert torch.equal(translated(torch.ones(2), a), hashed(torch.ones(2), a))
 
 
 def test_two_objects_may_be_one_at_the_next_call():

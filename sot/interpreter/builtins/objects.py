@@ -344,7 +344,7 @@ def hash_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(value, TensorValue):
         return introspection.hash_of_tensor(m, [value], {})
     if raw is object.__hash__:
-        return introspection.identity_number(m, hash, value)
+        return introspection.hash_of_object(m, [value], {})
     raise Break(Reason.UNSUPPORTED, f"hash of {value}")
 
 

@@ -149,7 +149,14 @@ def hash_of_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 def hash_of_object(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) != 1 or kwargs or lookup(m, args[0].pytype, "__hash__")[0] is not object.__hash__:
         raise Break(Reason.UNSUPPORTED, "object.__hash__")
-    return identity_number(m, hash, args[0])
+    value = args[0]
+    if isinstance(value, Const) and value.pytype in KINDS_OF_SINGLETONS:
+        return Const(hash(value.constant()))
+    number = identity(m, args, {})
+    if isinstance(number, LazyConst):
+        number.constant()       # a guard
+        return Const(hash(value.real))
+    return identity_number(m, hash, value)
 
 
 @handles(weakref.ReferenceType.__new__)

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any, Protocol, TypeVar, dataclass_transform
 
+import torch
+
 from sot.guards.containers import hash_of_key, keys_of, same_key, stored_item, text_of_key
 from sot.torch_compat.tensors import without_subclasses
 
@@ -199,13 +201,13 @@ class Attr(Origin):
 
     def read(self, inputs: Inputs) -> object:
         base = self.base.read(inputs)
-        return getattr(base, self.name) if self.name != "grad" else gradient_of(base)
+        return gradient_of(base) if self.name == "grad" and isinstance(base, torch.Tensor) else getattr(base, self.name)
 
     def __str__(self) -> str:
         return f"{self.base}.{self.name}"
 
 
-def gradient_of(value: Any) -> object:
+def gradient_of(value: torch.Tensor) -> object:
     """What is in ``.grad``. Torch warns of reading it where none is kept, and the program does not read it."""
     with without_subclasses():
         return value.grad if value.is_leaf or value.retains_grad else None

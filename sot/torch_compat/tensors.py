@@ -40,8 +40,24 @@ class TensorChecks:
         found = layouts or [None] * len(examples)
         sizes: Any = [list(t.size()) if at is None else list(at[0]) for t, at in zip(examples, found, strict=True)]
         strides: Any = [list(t.stride()) if at is None else list(at[1]) for t, at in zip(examples, found, strict=True)]
-        checks = TensorGuards(*examples, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+        with outside_transforms():
+            checks = TensorGuards(*examples, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
         self.check = checks.check
+
+
+LEVELS = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode, torch._C.DispatchKey.FuncTorchDynamicLayerBackMode
+
+
+def outside_transforms() -> contextlib.AbstractContextManager[Any]:
+    """A context with the thread's dispatch keys, but for those of the levels of ``torch.func`` that capture is in.
+    ``TensorGuards`` adds the keys to the tensor's, and calls are checked outside of these levels.
+    """
+    keys = torch._C._dispatch_tls_local_include_set()
+    if not any(map(keys.has, LEVELS)):
+        return contextlib.nullcontext()
+    for level in LEVELS:
+        keys = keys.remove(level)
+    return torch._C._ForceDispatchKeyGuard(keys, torch._C._dispatch_tls_local_exclude_set())
 
 
 def tensor_spec(example: torch.Tensor, layout: Layout) -> Any:

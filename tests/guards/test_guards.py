@@ -308,6 +308,25 @@ def test_a_recapture_is_explained():
     assert translated.captures[1].recompiled_because == ["expected k == 2, got 3"]
 
 
+WEIGHT = nn.Parameter(torch.eye(3))
+
+
+@pytest.mark.parametrize("part", [
+    lambda x: torch.autograd.grad((WEIGHT @ x.T).sum(), WEIGHT)[0],
+    lambda x: torch.vmap(lambda row: WEIGHT @ row)(x),
+    lambda x: torch.func.grad(lambda y: (WEIGHT @ y.T).sum())(x),
+], ids=["autograd", "vmap", "grad"])
+def test_the_reason_of_a_recapture_is_the_guard_that_failed(part):
+    """Other guards hold: those on a function called ``grad``, and on weights that a transform has read."""
+    def fn(x, k):
+        return part(x) * k
+
+    translated = sot.to_static(fn, backend="eager")
+    for k in (2, 3):
+        assert torch.equal(translated(X, k), fn(X, k))
+    assert translated.captures[-1].recompiled_because == ["expected k == 2, got 3"]
+
+
 @pytest.mark.filterwarnings("ignore::sot.driver.recompile_limit.RecompileWarning")
 def test_a_function_that_is_captured_too_often_is_left_to_python():
     translated = sot.to_static(lambda x, k: x.expand(k, 2, 3), backend="eager", dynamic=False)

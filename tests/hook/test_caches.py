@@ -111,6 +111,29 @@ class Layer(nn.Module):
         return torch.relu(y) + x
 
 
+@pytest.mark.filterwarnings("ignore::sot.driver.recompile_limit.RecompileWarning")
+def test_the_limit_holds_for_a_training_step_with_ever_new_models():
+    """Each model has an optimizer, whose state has the weights as its keys. The guards that tell programs apart hold:
+    one is on ``torch.autograd.grad``, whose name is that of a gradient.
+    """
+    def step(model, optimizer, x):
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def trained(step):
+        torch.manual_seed(0)
+        models = [nn.Linear(3, 2) for _ in range(8)]    # the first step of each makes gradients and state
+        optimizers = [torch.optim.SGD(model.parameters(), 0.01, momentum=0.9) for model in models]
+        return [step(model, optimizer, X) for model, optimizer in zip(models, optimizers, strict=True) for _ in "123"]
+
+    translated = sot.to_static(step, backend="eager")
+    assert all(map(torch.equal, trained(translated), trained(step)))
+    assert sum(c.name == step.__qualname__ and not c.fallback for c in translated.captures) == 8
+
+
 def sine(x):
     return x.sin()
 

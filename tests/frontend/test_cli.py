@@ -1,4 +1,5 @@
 """The command line, the environment flags and the pytest plugin, as a user runs them: in processes of their own."""
+import importlib.metadata
 import json
 import os
 import re
@@ -8,7 +9,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 import sot
@@ -144,7 +144,7 @@ def test_a_folder_with_a_main_file_is_run(python, tmp_path):
 def test_the_versions_are_printed(python):
     done = python("-X", "importtime", "-m", "sot", "--version")
     assert done.returncode == 0 and not re.search(r"\| +torch$", done.stderr, re.MULTILINE)      # which takes seconds
-    assert done.stdout.startswith(f"sot {sot.__version__}, torch {torch.__version__}, Python 3.")
+    assert done.stdout.startswith(f"sot {sot.__version__}, torch {importlib.metadata.version('torch')}, Python 3.")
 
 
 @pytest.mark.parametrize(("args", "message"), [

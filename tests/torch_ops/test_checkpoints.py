@@ -157,7 +157,23 @@ class Selective(Blocks):
 
 
 CONTEXTS = functools.partial(create_selective_checkpoint_contexts, policy)
-COMPILED = {**WHOLE, "selective": lambda: Selective(False)}
+
+
+class SelectiveByWhatTheCallMakes(Blocks):
+    def forward(self, x):
+        def policy(ctx, operator, *args, **kwargs):
+            kept = operator == torch.ops.aten.addmm.default
+            return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+        operators = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
+        first, *others = self.blocks
+        for block in others:
+            x = checkpoint(block, x, use_reentrant=False, context_fn=functools.partial(
+                create_selective_checkpoint_contexts, operators))
+        return checkpoint(first, x, use_reentrant=False, context_fn=functools.partial(
+            create_selective_checkpoint_contexts, policy_fn_or_list=policy))
+
+
+COMPILED = {**WHOLE, "selective": lambda: Selective(False), "made": lambda: SelectiveByWhatTheCallMakes(False)}
 
 
 @pytest.mark.slow
@@ -167,8 +183,9 @@ def test_graphs_that_are_compiled_recompute_what_the_checkpoint_would(make):
     assert not any(c.stopped for c in translation.captures)
 
 
-def test_selection_by_a_policy_is_part_of_the_node():
-    compare(Selective(False), backend := Counter())
+@pytest.mark.parametrize("kind", [Selective, SelectiveByWhatTheCallMakes])
+def test_selection_by_a_policy_is_part_of_the_node(kind):
+    compare(kind(False), backend := Counter())
     assert len(backend.graphs) == 1
 
 

@@ -7,6 +7,8 @@ it has made.
 """
 from __future__ import annotations
 
+import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +17,7 @@ from torch.utils.checkpoint import CheckpointFunction, checkpoint
 from sot.graph import TensorRef
 from sot.graph.regions import Region
 from sot.guards.guards import IsGuard
+from sot.interpreter.builtins.functional import parts_of
 from sot.interpreter.control_flow.higher_order import follow_call
 from sot.interpreter.control_flow.join import keep_states, refuse_symbols
 from sot.interpreter.control_flow.results import tensors_of, with_tensors
@@ -26,8 +29,9 @@ from sot.support.registry import handles
 from sot.torch_compat.functions import is_traced, recomputed
 from sot.torch_compat.tensors import is_plain
 from sot.values.base import ABSENT, FALSE, NONE, TRUE, Const, Value
-from sot.values.callables import known_function
-from sot.values.objects import TupleValue
+from sot.values.callables import FunctionValue, known_function
+from sot.values.objects import ListValue, TupleValue
+from sot.values.objects.partials import PartialValue
 from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
@@ -98,14 +102,24 @@ def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
 
 
 def context_of(m: Machine, value: Value) -> Any:
-    """The function that returns the contexts in which the checkpointed function runs, or None. The node calls it."""
+    """The function that returns the contexts in which the checkpointed function runs, or None. The node calls it. A
+    partial or a function that the program has just made is made again, of parts that are known.
+    """
     if isinstance(value, Const):
         return value.constant()
-    if value.real is ABSENT:
-        raise Break(Reason.NOT_COMPILED, f"checkpoint with {value} as its context_fn, which the program has just made,")
-    if value.origin is not None:
-        m.guard(IsGuard(value.origin, value.real))
-    return value.real
+    if value.real is not ABSENT:
+        if value.origin is not None:
+            m.guard(IsGuard(value.origin, value.real))
+        return value.real
+    if isinstance(value, PartialValue) and value.pytype is functools.partial and not value.has_attrs:
+        function, given, named = parts_of(m, value)
+        return functools.partial(context_of(m, function), *(context_of(m, v) for v in given),
+                                 **{name: context_of(m, v) for name, v in named.items()})
+    if type(value) in (ListValue, TupleValue) and value.pytype in (list, tuple):
+        return value.pytype(context_of(m, v) for v in value.items_list(m) or ())
+    if isinstance(value, FunctionValue) and not (value.closure or value.defaults or value.kwdefaults or value.attrs):
+        return types.FunctionType(value.code, value.namespace, value.name)
+    raise Break(Reason.NOT_COMPILED, f"checkpoint with {value} as its context_fn, which the program has just made,")
 
 
 def without_gradients(m: Machine, function: Value, given: list[Value]) -> Value:

@@ -446,7 +446,7 @@ def needs_order(graph: Graph) -> bool:
     """
     return (share_memory(graph) or raises_after_data(graph) or changes_history_by_data(graph)
             or returns_conjugated(graph.module) or needs_old_values(graph) or cuts_history(graph)
-            or resizes_memory(graph.module))
+            or resizes_memory(graph))
 
 
 def with_inference_results(compiled: Callable, which: Sequence[int]) -> Callable:

@@ -24,8 +24,14 @@ def returns_conjugated(module: fx.GraphModule) -> bool:
     return any(isinstance(v, torch.Tensor) and v.requires_grad and v.is_conj() for v in values)
 
 
-def resizes_memory(module: fx.GraphModule) -> bool:
-    return any(node.target in RESIZES for node in module.graph.nodes)
+def resizes_memory(graph: Graph) -> bool:
+    """Whether a graph resizes tensors. Operations also resize an ``out`` without elements; AOTAutograd takes that for
+    an input only as a copy of the result, which needs the shape.
+    """
+    nodes = graph.module.graph.nodes
+    empty = {node for node, real in zip(nodes, graph.real, strict=False)
+             if is_plain(real) and not real.numel()}
+    return any(node.target in RESIZES or not empty.isdisjoint(tree_leaves(node.kwargs.get("out"))) for node in nodes)
 
 
 def cuts_history(graph: Graph) -> bool:

@@ -74,8 +74,10 @@ def with_tensors(key: Value) -> Value:
 
 
 def position(number: DeferredScalar) -> Value:
-    """The unchanged tensor that a number is read from, if it is a position; else the number."""
+    """The unchanged tensor that a number is read from, if it is a position; else the number. A number that the graph
+    has stays one: torch's fake of the tensor answers with the symbol of the number, which no subscript takes.
+    """
     shown = number.reading.shown if number.reading is not None else None
-    if shown is None or not is_position(shown.tensor.ref) or not shown.is_unchanged:
+    if shown is None or number.is_held or not is_position(shown.tensor.ref) or not shown.is_unchanged:
         return number
     return shown.tensor

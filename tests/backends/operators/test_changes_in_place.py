@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from harness import same
 from torch.utils.checkpoint import checkpoint
 
 import sot
@@ -85,3 +86,15 @@ def test_an_argument_is_changed_in_its_memory(backend):
     expected, found = f(x), sot.to_static(f, backend=backend)(y)
     torch.testing.assert_close((found, y), (expected, x))
     assert y.stride() == x.stride()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_argument_that_an_operation_resizes(backend):
+    """An ``out`` without elements gets the shape of the result."""
+    def resized(x, y):
+        torch.cosh(x, out=y)
+        return y + 1, torch.mv(x, x[0], out=y[:0]).shape
+    translated = sot.to_static(resized, backend=backend)
+    for n in (2, 3, 4):
+        x, y, z = torch.ones(n, 3) * n, torch.empty(0), torch.empty(0)
+        assert same((translated(x, y), y), (resized(x, z), z)) is None

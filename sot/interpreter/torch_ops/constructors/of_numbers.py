@@ -11,6 +11,7 @@ import torch
 
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.values.base import NONE, Const, Value
+from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import NUMBER_TYPES, applied, is_dynamic
 from sot.values.objects import ListValue, TupleValue
 
@@ -31,8 +32,10 @@ def of_varying(m: Machine, data: Value, kwargs: dict[str, Value]) -> Value | Non
         return None
     numbers: list[Value] = []
     shape = shape_of(m, data, numbers)
-    if shape is None or not any(map(is_dynamic, numbers)):
+    if shape is None or not any(is_dynamic(v) or isinstance(v, DeferredScalar) for v in numbers):
         return None
+    if any(isinstance(v, DeferredScalar) for v in numbers) and {v.pytype for v in numbers} != {int}:
+        return None     # torch has symbols for floats of data in a list
     if float in {v.pytype for v in numbers} and shape:
         if dtype.real is torch.int64:
             return None
@@ -53,7 +56,7 @@ def nested(values: list[Value], shape: tuple[int, ...], join: Callable[[list[Val
 
 def shape_of(m: Machine, data: Value, numbers: list[Value], depth: int = 0) -> tuple[int, ...] | None:
     """The shape of nested lists and tuples of numbers, which are collected; None for other data, and for too many."""
-    if isinstance(data, Const) and data.pytype in NUMBER_TYPES:
+    if isinstance(data, (Const, DeferredScalar)) and data.pytype in NUMBER_TYPES:
         numbers.append(data)
         return () if len(numbers) <= MOST else None
     if data.pytype not in (list, tuple) or isinstance(data, TupleValue) and data.has_attrs or depth > DEEPEST:

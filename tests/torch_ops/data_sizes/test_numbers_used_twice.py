@@ -1,4 +1,4 @@
-"""A number that is read off a tensor is an index, and also a size or a side of a comparison."""
+"""A number that is read off a tensor is an index, and also a size or a side of a comparison. A tensor bounds a slice."""
 from __future__ import annotations
 
 import pytest
@@ -30,7 +30,6 @@ def tensor_whose_number_was_read(x, i):
     return x[:k].sum(), x[i], x[:, i]
 
 
-
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @program.each
 def test_results_are_pythons(fn, backend):
@@ -39,3 +38,20 @@ def test_results_are_pythons(fn, backend):
     for n in (0, 1, 2, 1, 5):
         x, y = (torch.arange(9.).view(3, 3) for _ in "xy")
         assert same((caught(translated, x, torch.tensor(n)), x), (caught(fn, y, torch.tensor(n)), y)) is None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("is_given", [False, True], ids=["a tensor made here", "an argument"])
+def test_stores_up_to_a_tensor(backend, is_given):
+    """The mask of a padded batch."""
+    def masked(mask, lengths):
+        mask = mask if is_given else mask * 1
+        for i, length in enumerate(lengths):
+            mask[i, length:] = 1
+            mask[i, :lengths[0]] = 2
+        return mask
+    translated = sot.to_static(masked, backend=backend, full_graph=True)
+    for n in range(5):
+        x, y = torch.zeros(3, 4), torch.zeros(3, 4)
+        assert same((translated(x, torch.tensor([n, 2, 3])), x), (masked(y, torch.tensor([n, 2, 3])), y)) is None
+    assert len(translated.captures) <= 2

@@ -75,12 +75,17 @@ def part_of_tensor(m: Machine, obj: TensorValue, key: Value) -> Value:
         part, key = selected(m, obj, key)
         if isinstance(key, TupleValue) and not key.items:
             return part
+    return with_bounds(m, operator.getitem, part, key)
+
+
+def with_bounds(m: Machine, function: Any, part: Value, key: Value, *stored: Value) -> Value:
+    """A subscript of a tensor. A tensor that is a bound of a slice is read if torch needs its value."""
     try:
-        return torch_call(m, "call_function", operator.getitem, [part, key], {})
+        return torch_call(m, "call_function", function, [part, key, *stored], {})
     except Break:
         if (bounds := with_bounds_read(m, key)) is None:
             raise
-    return torch_call(m, "call_function", operator.getitem, [part, bounds], {})
+    return torch_call(m, "call_function", function, [part, bounds, *stored], {})
 
 
 def with_bounds_read(m: Machine, key: Value) -> Value | None:
@@ -214,7 +219,7 @@ def set_part_of_tensor(m: Machine, obj: TensorValue, key: Value, value: Value) -
         part, rest = selected(m, obj, key, stores=True)
         if part is not obj:
             key = rest if isinstance(rest, TupleValue) and rest.items else Const(...)
-    torch_call(m, "call_function", operator.setitem, [part, key, value], {})
+    with_bounds(m, operator.setitem, part, key, value)
 
 
 def delitem(m: Machine, obj: Value, key: Value) -> Value | None:

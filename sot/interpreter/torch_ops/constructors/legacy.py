@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from sot.interpreter.torch_ops import overrides
+from sot.interpreter.torch_ops.constructors.of_numbers import of_varying
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import Const, Value
+from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -18,6 +21,7 @@ from sot.values.tensor import TensorValue
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
+INTEGERS_OF_NUMPY = np.int64, np.int32, np.int16, np.int8, np.uint8
 OF_CPU = (torch.FloatTensor, torch.DoubleTensor, torch.HalfTensor, torch.BFloat16Tensor, torch.LongTensor,
           torch.IntTensor, torch.ShortTensor, torch.CharTensor, torch.ByteTensor, torch.BoolTensor)
 
@@ -49,7 +53,8 @@ def constructor(cls: Any) -> None:
         elif len(args) == 1 and isinstance(args[0], (ListValue, TupleValue)):
             if not holds_numbers(m, args[0], dtype):
                 raise refused
-            return torch_call(m, "call_function", torch.tensor, args, options)
+            data = of_python(m, args[0])
+            return of_varying(m, data, options) or torch_call(m, "call_function", torch.tensor, [data], options)
         if not all(map(is_size, sizes)):
             raise refused
         shape = TupleValue([*sizes]) if args else TupleValue([Const(0)])
@@ -67,8 +72,17 @@ def holds_numbers(m: Machine, data: Value, dtype: torch.dtype) -> bool:
     if type(data) in (ListValue, TupleValue) and data.pytype in (list, tuple):
         items = m.settle(data.items)        # type: ignore[attr-defined]
         return bool(items) and all(holds_numbers(m, item, dtype) for item in items)
-    kinds = (bool,) if dtype is torch.bool else (int, float) if dtype.is_floating_point else (int,)
-    return isinstance(data, Const) and type(data.real) in kinds
+    if isinstance(data, DeferredScalar):
+        return data.pytype is int and dtype is torch.int64
+    kinds = (bool,) if dtype is torch.bool else (int, float) if dtype.is_floating_point else (int, *INTEGERS_OF_NUMPY)
+    return isinstance(data, Const) and data.pytype in kinds
+
+
+def of_python(m: Machine, data: Value) -> Value:
+    """The same nested list, with numbers of Python in place of NumPy's integers. These constructors read no type."""
+    if isinstance(data, (ListValue, TupleValue)):
+        return ListValue([of_python(m, item) for item in m.settle(data.items)])
+    return Const(int(data.real)) if isinstance(data, Const) and data.pytype in INTEGERS_OF_NUMPY else data
 
 
 for _class in (torch.Tensor, *OF_CPU):

@@ -1,4 +1,4 @@
-"""A number that is read off a tensor is an index, and also a size or a side of a comparison. A tensor bounds a slice."""
+"""A number that is read off a tensor is an index, and also a size or compared. A tensor bounds a slice."""
 from __future__ import annotations
 
 import pytest

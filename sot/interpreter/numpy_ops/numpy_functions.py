@@ -46,7 +46,7 @@ QUIET_FUNCTIONS = {
          "concatenate stack vstack hstack dstack column_stack split array_split hsplit vsplit dsplit tile repeat roll "
          "flip fliplr flipud rot90 atleast_1d atleast_2d atleast_3d tril triu sort argsort argmax argmin any all real "
          "imag",
-    "01": "searchsorted take"}
+    "01": "searchsorted take take_along_axis"}
 # in these it may warn.
 FUNCTIONS = {
     "": "arange",

@@ -121,7 +121,7 @@ class GraphBuilder:
             concrete = False
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
         self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
-        self.fake_mode.draws_in_order = self.fake_mode.changes_what_it_reads = False
+        self.fake_mode.draws_in_order = self.fake_mode.changes_what_it_reads = self.fake_mode.has_own_layout = False
         self.fake_mode.indices = []
         with self.fake_mode.running(), as_torch_calls(*fake_args, *fake_kwargs.values()):
             if kind == "call_method":
@@ -142,6 +142,7 @@ class GraphBuilder:
         node.meta["example_value"] = result
         node.meta["stack_trace"] = trace
         node.meta["draws"], node.meta["draws_in_order"] = self.fake_mode.draws_now, self.fake_mode.draws_in_order
+        node.meta["own_layout"] = self.fake_mode.has_own_layout
         node.meta["seen"] = seen
         self.nodes.append(node)
         self.operations += 1
@@ -150,7 +151,7 @@ class GraphBuilder:
     def record_array(self, kind: str, target: Any, args: tuple, kwargs: dict, layout: Any, trace: str,
                      warns: bool = False) -> fx.Node:
         """Append the node of an operation of NumPy's, whose result has that layout; it may warn of its values."""
-        self.fake_mode.draws_now = self.fake_mode.draws_in_order = False
+        self.fake_mode.draws_now = self.fake_mode.draws_in_order = self.fake_mode.has_own_layout = False
         node = self.record(kind, target, args, kwargs, layout, trace)
         node.meta["warns"] = warns
         return node

@@ -13,6 +13,11 @@ def name_of(node: fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
+def has_own_layout(node: fx.Node) -> bool:
+    """Whether compilers would lay out its result differently in memory than PyTorch does."""
+    return bool(node.meta.get("own_layout"))
+
+
 @functools.cache
 def bound(function: Callable) -> Callable:
     """A function of this package that calls ``function``. torch.fx writes a function of torch by its name into the text

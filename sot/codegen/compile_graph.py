@@ -44,6 +44,7 @@ from sot.codegen.compiled_graphs.wrong_gradients import (
 )
 from sot.graph.fake_rules import is_opaque, on_packed, part_of_sparse, recurrence
 from sot.graph.generator_nodes import NODES as NODES_OF_GENERATORS
+from sot.graph.nodes import has_own_layout
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.graph.regions import if_else
 from sot.guards.assumptions import Part, RestartCapture
@@ -227,7 +228,8 @@ class GraphCompiler:
         as_it_is = is_whole or graph.has_numpy and self.cuts or graph.has_generator or any(
             shows_gradient(node) or is_drawn_in_order(node) or node.target in ONLY_AS_IT_IS or is_opaque(node.target)
             or self.cuts and (
-                node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node) or loses_check(node)) for node in nodes)
+                node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node) or loses_check(node)
+                or has_own_layout(node)) for node in nodes)
         if not as_it_is and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
         if not self.compiles:

@@ -23,7 +23,7 @@ from torch.nested._internal.nested_int import NestedIntNode
 from torch.utils._pytree import tree_leaves
 
 from sot.torch_compat import op_effects
-from sot.torch_compat.operators import rules
+from sot.torch_compat.operators import layouts, rules
 from sot.torch_compat.operators.overlaps import changes_what_it_reads
 from sot.torch_compat.operators.remembered import remembered_results
 from sot.torch_compat.subclasses.wrappers import plain_parts
@@ -68,6 +68,7 @@ class RecordingFakeMode(FakeTensorMode):
     indices: Sequence[tuple] | None = ()     # for which kernels may raise; None: for something else, too
     draws = draws_now = may_refuse = changes_unversioned = draws_in_order = False
     changes_what_it_reads = False
+    has_own_layout = False     # a result that torch's rules, and so compilers, lay out differently than the kernel
     is_inside = False       # of an operation, whose fake kernel may be made of others. torch runs it once in a process
     has_symbols = False
     results: Any = None         # those of operations of this trace, see operators/remembered.py
@@ -91,6 +92,10 @@ class RecordingFakeMode(FakeTensorMode):
             compute = functools.partial(super().__torch_dispatch__, func, types, args, kwargs)
             result: Any = compute() if self.remembered is None else self.remembered.run(
                 self, func, args, kwargs or {}, compute)
+            with self:
+                made = layouts.as_kernel(func, args, result)
+            self.has_own_layout = self.has_own_layout or made is not result
+            result = made
         finally:
             self.is_inside = False
         torch.autograd.graph.increment_version([tensor for tensor, version in versions if tensor._version == version])

@@ -1,7 +1,8 @@
 """Compiles the pieces of a graph between operations that only PyTorch can run.
 
-Tracing would lose or fix seeds, random generators, NumPy calls and hooks, and would draw random numbers into other
-memory. These operations are called unchanged, in order with the compiled pieces. Autograd goes through all of them.
+Tracing would lose or fix seeds, random generators, NumPy calls and hooks, would draw random numbers into other memory,
+and would lay out some results differently. These operations are called unchanged, in order with the compiled pieces.
+Autograd goes through all of them.
 
 A change of the grad mode is such an operation, too: autograd records a piece or does not record it, as a whole.
 
@@ -22,7 +23,7 @@ from sot.backends import Backend, BackendError, call_backend
 from sot.codegen.compiled_graphs.failing_constants import loses_check, raises_on_constants
 from sot.codegen.compiled_graphs.operators.draws_in_order import is_drawn_in_order
 from sot.graph.fake_rules import is_opaque, is_sparse
-from sot.graph.nodes import name_of
+from sot.graph.nodes import has_own_layout, name_of
 from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
 from sot.torch_compat.compilers import symbolic_mode
 from sot.torch_compat.dynamo.inputs import giving_symbols, placeholder_values
@@ -211,7 +212,7 @@ def changes_first(node: fx.Node) -> bool:
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
     """Whether it is called unchanged. So is a node that takes or returns anything but dense tensors and numbers."""
     return node.target in plain or is_opaque(node.target) or shows_gradient(node) or is_drawn_in_order(node) or (
-        "warns" in node.meta) or loses_check(node) or not all(
+        "warns" in node.meta) or loses_check(node) or has_own_layout(node) or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
 
 

@@ -173,7 +173,7 @@ def record(m: Machine, test: TensorBool, modules: Sequence[fx.Node], operands: S
     made = [node for region in regions for node in region.nodes]
     node = m.builder.record("call_function", if_else, (test.ref, *modules, tuple(operands)), {},
                             tuple(ref.fake for ref in results), m.stack_trace())
-    for name in ("draws", "draws_in_order", "refuses"):
+    for name in ("draws", "draws_in_order", "own_layout", "refuses"):
         node.meta[name] = any(inner.meta.get(name) for inner in made)
     if written := set[int]().union(*(inner.meta.get("changes", ()) for inner in made)):
         note_written(m, node, written)

@@ -46,6 +46,8 @@ def refuse_results(m: Machine, name: str, result: Any, found: dict[int, TensorVa
     """Break at results that a compiled graph does not return unchanged."""
     if not m.assumptions.compiles:
         return
+    if m.builder.fake_mode.has_own_layout:
+        raise Break(Reason.NOT_COMPILED, f"{name}, whose result compilers lay out differently in memory,")
     for tensor in result if isinstance(result, (tuple, list)) else (result,):
         if is_new_leaf(tensor, found):
             raise Break(Reason.UNSUPPORTED, f"{name}, which makes a leaf that requires grad,")

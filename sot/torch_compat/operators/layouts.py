@@ -1,0 +1,93 @@
+"""Strides of results for which torch's rules differ from its kernels.
+
+torch computes the metadata of a fake result by its own rules, which compilers use as well. For these operators the
+rules give other strides than the kernels do where an argument is not contiguous. A program sees strides: by
+``stride()``, by ``view``, which may raise, and by ``contiguous`` and ``reshape``, which return the tensor itself or a
+copy.
+"""
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._prims_common import suggest_memory_format
+
+from sot.torch_compat.operators.remembered import NotRemembered, number
+
+_aten = torch.ops.aten
+Rule = Callable[..., Tensor | None]      # result, *arguments: a tensor laid out as the kernel's; None: as the result
+
+
+def packed(result: Tensor, *args: Any) -> Tensor:
+    """The kernel makes a contiguous tensor."""
+    return result.new_empty(result.shape)
+
+
+def elementwise(result: Tensor, *args: Any) -> Tensor:
+    """The kernel iterates over all operands in an order that fits their strides."""
+    first, *others = (torch.empty_strided(t.shape, t.stride(), device=result.device)
+                      for t in args if isinstance(t, Tensor))
+    made = functools.reduce(operator.add, others, first) if others else first + 0
+    return made.expand(result.shape)
+
+
+def outer_product(result: Tensor, matrix: Tensor, column: Tensor, row: Tensor, *args: Any) -> Tensor:
+    return elementwise(result, matrix, column.unsqueeze(1), row)
+
+
+def like_input(result: Tensor, given: Tensor, *args: Any) -> Tensor | None:
+    return torch.empty_like(given) if given.shape == result.shape else None
+
+
+def in_format_of_input(result: Tensor, given: Tensor, *args: Any) -> Tensor:
+    return result.new_empty(result.shape).contiguous(memory_format=suggest_memory_format(given))
+
+
+def rolled(result: Tensor, given: Tensor, shifts: Any, dims: Any = (), *args: Any) -> Tensor | None:
+    """Without axes the kernel rolls a contiguous row."""
+    return in_format_of_input(result, given) if dims else None
+
+
+def normalized(result: Tensor, given: Tensor, *args: Any) -> Tensor | None:
+    """The kernel for what is neither contiguous nor in channels_last makes a contiguous tensor."""
+    return None if given.is_contiguous(memory_format=suggest_memory_format(given)) else packed(result)
+
+
+ANYWHERE: dict[Any, Rule] = {
+    **dict.fromkeys((_aten.copysign.Tensor, _aten.div.Tensor_mode, _aten.floor_divide.default, _aten.xlogy.Tensor,
+                     _aten.special_xlog1py.default, _aten.heaviside.default, _aten.logaddexp.default,
+                     _aten.logaddexp2.default, _aten.complex.default, _aten.polar.default), elementwise),
+    **dict.fromkeys((_aten.huber_loss.default, _aten.binary_cross_entropy.default), like_input),
+    **dict.fromkeys((_aten.pow.Scalar, _aten.isin.Tensor_Tensor, _aten.isin.Tensor_Scalar, _aten.poisson.default,
+                     _aten.normal.float_Tensor, _aten.normal.Tensor_Tensor, _aten.rrelu_with_noise.default), packed),
+    _aten.addr.default: outer_product}
+ON_CPU: dict[Any, Rule] = {
+    **dict.fromkeys((_aten.native_batch_norm.default, _aten._native_batch_norm_legit.default,
+                     _aten._native_batch_norm_legit.no_stats, _aten._native_batch_norm_legit_no_training.default),
+                    normalized),
+    _aten.log_sigmoid_forward.default: packed, _aten.roll.default: rolled,
+    **dict.fromkeys((_aten.max_unpool2d.default, _aten.channel_shuffle.default, _aten.native_channel_shuffle.default),
+                    in_format_of_input)}
+
+
+def as_kernel(func: Any, args: tuple, result: Any) -> Any:
+    """The result of an operator, or one whose first tensor has the strides that the kernel gives it."""
+    first = result[0] if isinstance(result, (tuple, list)) else result
+    rule = ANYWHERE.get(func) or ON_CPU.get(func)
+    if rule is None or func in ON_CPU and first.device.type != "cpu" or first.dim() < 2 or (like := rule(first, *args)) is None or not differ(first, like):
+        return result
+    made = torch.empty_strided(first.shape, like.stride(), dtype=first.dtype, device=first.device)
+    return made if first is result else (made, *result[1:])
+
+
+def differ(a: Tensor, b: Tensor) -> bool:
+    """Whether their strides differ where that matters. Symbols are compared by name, so nothing is assumed of them."""
+    try:
+        sizes, *strides = ([*map(number, numbers)] for numbers in (a.shape, a.stride(), b.stride()))
+    except NotRemembered:
+        return False
+    return any(mine != other for size, mine, other in zip(sizes, *strides, strict=True) if size != 1)

@@ -1,0 +1,134 @@
+"""Strides of results are those of PyTorch's kernels, also where its rules for fakes give others."""
+import pytest
+import torch
+from harness import check, check_by
+from torch.nn import functional as F
+
+import sot
+from sot.torch_compat.operators.layouts import ANYWHERE, ON_CPU
+
+aten = torch.ops.aten
+IMAGE = torch.linspace(0.1, 0.9, 160).reshape(2, 4, 5, 4)
+LAYOUTS = {
+    "contiguous": IMAGE, "channels_last": IMAGE.to(memory_format=torch.channels_last),
+    "transposed": IMAGE.mT.contiguous().mT, "permuted": IMAGE.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1),
+    "with_gaps": torch.cat((IMAGE, IMAGE), -1)[..., ::2], "expanded": IMAGE[:1].expand(2, 4, 5, 4),
+    "rows": IMAGE[:, :, :1].expand(2, 4, 5, 4)}
+LIKE, NONE = (IMAGE + 1).mT.contiguous().mT, (None, None)
+WITH_LIKE = {row: lambda x, row=row: row(x, LIKE) for row in (
+    aten.copysign.Tensor, aten.floor_divide.default, aten.xlogy.Tensor, aten.special_xlog1py.default,
+    aten.heaviside.default, aten.logaddexp.default, aten.logaddexp2.default, aten.complex.default, aten.polar.default,
+    aten.isin.Tensor_Tensor, aten.normal.Tensor_Tensor)}
+NORMS = {row: lambda x, row=row, more=more: row(x, *NONE, torch.zeros(4), torch.ones(4), *more) for row, more in (
+    (aten.native_batch_norm.default, (True, 0.1, 1e-5)), (aten._native_batch_norm_legit.default, (True, 0.1, 1e-5)),
+    (aten._native_batch_norm_legit_no_training.default, (0.1, 1e-5)))}
+OTHERS = {
+    aten.div.Tensor_mode: lambda x: aten.div.Tensor_mode(x, LIKE, rounding_mode="floor"),
+    aten.huber_loss.default: lambda x: aten.huber_loss.default(x, LIKE, 0),
+    aten.binary_cross_entropy.default: lambda x: aten.binary_cross_entropy.default(x, LIKE / 2, None, 0),
+    aten.pow.Scalar: lambda x: aten.pow.Scalar(2, x),
+    aten.isin.Tensor_Scalar: lambda x: aten.isin.Tensor_Scalar(x, 1.0),
+    aten.poisson.default: aten.poisson.default, aten.normal.float_Tensor: lambda x: aten.normal.float_Tensor(0.0, x),
+    aten.rrelu_with_noise.default: lambda x: aten.rrelu_with_noise.default(x, torch.empty_like(x)),
+    aten.addr.default: lambda x: aten.addr.default(x[0, 0], x[0, 0, :, 0], x[0, 0, 0], beta=0.0),
+    aten._native_batch_norm_legit.no_stats: lambda x: aten._native_batch_norm_legit.no_stats(x, *NONE, True, 0.1, 1e-5),
+    aten.log_sigmoid_forward.default: lambda x: aten.log_sigmoid_forward.default(x)[0],
+    aten.roll.default: lambda x: (aten.roll.default(x, [1], [2]), aten.roll.default(x, [1, 1], [0, 3]),
+                                  aten.roll.default(x, [1])),
+    aten.max_unpool2d.default: lambda x: aten.max_unpool2d.default(
+        *aten.max_pool2d_with_indices.default(x, [2, 2]), [5, 4]),
+    aten.channel_shuffle.default: lambda x: aten.channel_shuffle.default(x, 2),
+    aten.native_channel_shuffle.default: lambda x: aten.native_channel_shuffle.default(x, 2)}
+ROWS = {**WITH_LIKE, **NORMS, **OTHERS}
+
+
+def test_each_row_has_a_program():
+    assert ROWS.keys() == ANYWHERE.keys() | ON_CPU.keys()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_program_reads_the_strides_of_the_kernel(row, layout):
+    operation = ROWS[row]
+
+    def program(x):
+        made = operation(x)
+        made = made if isinstance(made, tuple) else (made,)
+        return [(y.stride(), y.is_contiguous(), y.contiguous() is y) for y in made if y.dim() > 1]
+
+    x = LAYOUTS[layout]
+    assert sot.to_static(program, backend="eager")(x) == program(x)
+
+
+def roll_in_place(x):
+    moved = x.roll(1, 2)
+    flat = moved.contiguous()
+    flat.zero_()
+    return moved, flat is moved
+
+
+def divide_in_place(x):
+    whole = (x * 9) // LIKE
+    whole.contiguous().add_(1)
+    return whole
+
+
+def power_in_place(x):
+    power = 2 ** x
+    power.flatten()[0] = 7
+    return power
+
+
+def view_of_norm(x):
+    return F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True).view(2, -1) + 1
+
+
+def no_view_of_roll(x):
+    moved = x.roll((1, 1), (2, 3))
+    try:
+        return moved.view(2, -1)
+    except RuntimeError as e:
+        return str(e)
+
+
+def view_of_sigmoid(x):
+    return F.logsigmoid(x).view(-1) * 2
+
+
+PROGRAMS = [roll_in_place, divide_in_place, power_in_place, view_of_norm, no_view_of_roll, view_of_sigmoid]
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "transposed"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_changes_and_views_follow_these_strides(program, layout):
+    check(program, LAYOUTS[layout].clone())
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "transposed"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_so_do_those_of_compiled_graphs(program, layout):
+    check_by("aot_eager", program, LAYOUTS[layout].clone())
+
+
+def test_gradients_with_these_strides():
+    def program(x):
+        return F.batch_norm(x * 2, None, None, training=True).view(2, -1).sin()
+    check_by("aot_eager", program, LAYOUTS["transposed"].clone().requires_grad_())
+
+
+def test_strides_where_sizes_vary():
+    def reading(x):
+        return x.roll(1, 2).stride(), F.logsigmoid(x).stride(), (2 ** x).stride()
+    translated = sot.to_static(reading, backend="eager")
+    for batch in (2, 3, 4, 5):
+        x = torch.rand(batch, 4, 5, 4).to(memory_format=torch.channels_last)
+        assert translated(x) == reading(x)
+    assert len(translated.captures) == 2
+
+
+def test_where_a_graph_cannot_be_cut_such_an_operation_is_a_break():
+    def program(x):
+        with torch.inference_mode():
+            y = x.roll(1, 2)
+            return y.contiguous().zero_(), y
+    check_by("aot_eager", program, LAYOUTS["channels_last"].clone())

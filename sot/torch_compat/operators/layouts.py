@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sot.torch_compat.operators.remembered import NotRemembered, number
 
@@ -74,13 +75,19 @@ ON_CPU: dict[Any, Rule] = {
                     in_format_of_input)}
 
 
-def as_kernel(func: Any, args: tuple, result: Any) -> Any:
+def as_kernel(mode: FakeTensorMode, func: Any, args: tuple, result: Any) -> Any:
     """The result of an operator, or one whose first tensor has the strides that the kernel gives it."""
-    first = result[0] if isinstance(result, (tuple, list)) else result
     rule = ANYWHERE.get(func) or ON_CPU.get(func)
-    if rule is None or func in ON_CPU and first.device.type != "cpu" or first.dim() < 2 or (like := rule(first, *args)) is None or not differ(first, like):
+    if rule is None:
         return result
-    made = torch.empty_strided(first.shape, like.stride(), dtype=first.dtype, device=first.device)
+    first = result[0] if isinstance(result, (tuple, list)) else result
+    if func in ON_CPU and first.device.type != "cpu" or first.dim() < 2:
+        return result
+    with mode:
+        like = rule(first, *args)
+        if like is None or not differ(first, like):
+            return result
+        made = torch.empty_strided(first.shape, like.stride(), dtype=first.dtype, device=first.device)
     return made if first is result else (made, *result[1:])
 
 

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from torch._decomp.decompositions import huber_loss_backward, mse_loss_backward, smooth_l1_loss_backward
+from torch._meta_registrations import meta_embedding_bag_backward
 from torch._refs.linalg import vector_norm
 
 ORIGINAL = "_rule_as_it_was_of_"
@@ -21,6 +22,7 @@ def fix() -> None:
         replace(vector_norm, counting_from_the_start)
     for rule in (huber_loss_backward, mse_loss_backward, smooth_l1_loss_backward):
         replace(rule, without_division_by_zero)
+    replace(meta_embedding_bag_backward, with_a_bag_of_each_index)
 
 
 def replace(rule: Callable[..., Any], new: Callable[..., Any]) -> None:
@@ -49,4 +51,12 @@ def without_division_by_zero(*args):
     count = args[1].numel()
     if type(count) is int and count == 0:
         args = (*args[:3], 2, *args[4:])    # the reduction: a sum
+    return original(*args)      # type: ignore[name-defined] # noqa: F821
+
+
+def with_a_bag_of_each_index(*args):
+    """The forward pass may keep no bags. The kernel computes one for each index then, but the rule takes none."""
+    count = args[3].shape[0]
+    if type(count) is int and count == 0:
+        args = (*args[:3], args[1], *args[4:])
     return original(*args)      # type: ignore[name-defined] # noqa: F821

@@ -394,3 +394,19 @@ def test_gradients_of_no_tensor_raise_as_in_python():
         return torch.autograd.grad(x.sum(), iter(()))
 
     check(fn, G)
+
+
+def test_sparse_gradients_of_weighted_bags_are_in_the_graph_for_any_number_of_indices():
+    def step(bags, indices, offsets, weights):
+        loss = bags(indices, offsets, weights).square().sum()
+        bags.zero_grad()
+        loss.backward()
+        return loss.detach()
+
+    plain = nn.EmbeddingBag(9, 4, mode="sum", sparse=True)
+    bags, translated = copy.deepcopy(plain), sot.to_static(step, backend="eager", full_graph=True)
+    for count in (5, 6, 8, 9):
+        args = torch.arange(count), torch.tensor([0, 2, 2]), torch.rand(count)
+        assert same(translated(bags, *args), step(plain, *args)) is None
+        assert same(bags.weight.grad.coalesce().values(), plain.weight.grad.coalesce().values()) is None
+    assert len(translated.captures) <= 3    # without a gradient, with one, and for any size

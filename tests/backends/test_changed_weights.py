@@ -48,3 +48,32 @@ def test_the_report_names_the_change_that_the_backend_cannot_compile():
     translated = sot.to_static(halved, backend="aot_eager")
     translated(model, torch.ones(2, 3))
     assert "mul_ of a weight whose value a backward pass needs" in str(translated.captures[-2].stopped)
+
+
+def loads_for_one_model(weight, model, x, y):
+    with torch.no_grad():
+        weight.copy_(y)
+    return x.sin() @ model, x.cos() @ weight
+
+
+def draws_after_the_change(weight, model, x, y):
+    with torch.no_grad():
+        weight.copy_(y)
+    torch.manual_seed(3)
+    return x @ weight + torch.rand(3) + model
+
+
+@pytest.mark.parametrize("program", [loads_for_one_model, draws_after_the_change])
+def test_a_weight_that_one_part_changes_is_saved_by_another(program):
+    found = []
+    for call in (program, sot.to_static(program, backend="aot_eager")):
+        torch.manual_seed(0)
+        weight, model = (torch.nn.Parameter(torch.rand(3, 3)) for _ in range(2))
+        for _ in range(3):
+            x, version = torch.rand(3, 3, requires_grad=True), weight._version
+            results = call(weight, model, x, torch.rand(3, 3))
+            for result in results if isinstance(results, tuple) else (results,):
+                result.square().sum().backward()
+            found.append([weight._version - version, x.grad, weight.grad.clone(), model.grad.clone()])
+    assert len(found) == 6
+    torch.testing.assert_close(found[3:], found[:3])

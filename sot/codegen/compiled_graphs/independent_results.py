@@ -16,7 +16,7 @@ from torch import fx
 from sot.backends import Backend
 from sot.backends.hooks_in_order import without_hooks
 from sot.codegen.build_graph import Graph
-from sot.codegen.compiled_graphs.pieces import Piece, is_traced
+from sot.codegen.compiled_graphs.pieces import Piece, is_saved_later, is_traced, tensors_of
 from sot.torch_compat.autograd_nodes import node_above, saves_tensors
 from sot.torch_compat.dynamo.inputs import giving_symbols
 from sot.torch_compat.global_state import AUTOCAST_NESTING, STATE_SETTERS
@@ -79,11 +79,6 @@ def is_plain(node: fx.Node) -> bool:
 
 def is_setter(node: fx.Node) -> bool:
     return node.op == "call_function" and (node.target in STATE_SETTERS or node.target in AUTOCAST_NESTING)
-
-
-def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
-    value = node.meta.get("example_value")
-    yield from (v for v in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(v, torch.Tensor))
 
 
 class Histories:
@@ -238,7 +233,8 @@ class Cut:
         for setter, values, undo in graph.states:
             self.states.setdefault((setter, *values[:-1]), undo)
         self.state_of = dict(self.states_of(graph.module))
-        self.parts = [self.part(graph.module, backend, nodes) for nodes in parts]
+        self.parts = [self.part(graph.module, backend, nodes, [n for part in parts[i + 1:] for n in part])
+                      for i, nodes in enumerate(parts)]
         del self.histories, self.state_of
 
     def states_of(self, module: torch.fx.GraphModule) -> Iterator[tuple[fx.Node, dict]]:
@@ -249,7 +245,7 @@ class Cut:
                 now = {**now, (node.target, *node.args[:-1]): (node.target, node.args)}
             yield node, now
 
-    def part(self, module: torch.fx.GraphModule, backend: Backend, nodes: list[fx.Node]) -> Part:
+    def part(self, module: torch.fx.GraphModule, backend: Backend, nodes: list[fx.Node], later: list[fx.Node]) -> Part:
         """The callable of a part, with the nodes that it takes and those that it returns."""
         inside = set(nodes)
         taken = [*dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in inside)]
@@ -267,7 +263,8 @@ class Cut:
         new.output(tuple(made[n] for n in given))
         made_of = fx.GraphModule(module, new)
         recorded = inside.intersection(self.histories.recorded)
-        if recorded and not recorded & self.histories.saving:   # a compiled one can be gone through once
+        goes_often = recorded and not recorded & self.histories.saving      # a compiled one can be gone through once
+        if goes_often or is_saved_later(nodes, later):
             return made_of.forward, taken, given
         return Piece(backend, made_of, always_many=True), taken, given
 

@@ -12,7 +12,7 @@ outside of the piece, so a piece ends with a tensor whose gradient the program s
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -110,11 +110,13 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
     parts = split(module, place)
     for name, part in [*parts.named_children()]:
         at = name.removeprefix("submod_")
-        if isinstance(part, fx.GraphModule) and at.isdigit() and not kinds[int(at)] and not changes_shared(part):
+        if isinstance(part, fx.GraphModule) and at.isdigit() and not kinds[number := int(at)] and not (
+                changes_shared(part) or is_saved_later([n for n in place if place[n] == number],
+                                                       [n for n in place if place[n] > number])):
             hand_symbols(parts, name, part, module)
             returns_tuple(part)
             delattr(parts, name)
-            setattr(parts, name, Called(Piece(backend, part, grad=modes[int(at)])))
+            setattr(parts, name, Called(Piece(backend, part, grad=modes[number])))
     parts.recompile()
     return lambda *args: parts.forward(*args)
 
@@ -202,6 +204,21 @@ def changes_shared(part: fx.GraphModule) -> bool:
     fakes = [node.meta.get("example_value") for node in part.graph.find_nodes(op="placeholder")]
     places = [storage_id(fake) for fake in fakes if isinstance(fake, torch.Tensor)]
     return len({*places}) < len(places) and any(changes_first(n) or "out" in n.kwargs for n in part.graph.nodes)
+
+
+def is_saved_later(part: Sequence[fx.Node], later: Sequence[fx.Node]) -> bool:
+    """Whether a part changes a tensor that a later one may save for its backward pass. The versions of inputs are set
+    after all parts, and a compiled part leaves others than the program until then.
+    """
+    changed = set[int]().union(*(node.meta.get("changes", ()) for node in part))
+    return bool(changed) and any(
+        any(t.requires_grad for t in tensors_of(node))
+        and any(storage_id(t) in changed for n in node.all_input_nodes for t in tensors_of(n)) for node in later)
+
+
+def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
+    value = node.meta.get("example_value")
+    yield from (v for v in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(v, torch.Tensor))
 
 
 def changes_first(node: fx.Node) -> bool:

@@ -13,9 +13,12 @@ def name_of(node: fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
+OWN_LAYOUT = "own_layout"       # in the metadata of a node
+
+
 def has_own_layout(node: fx.Node) -> bool:
     """Whether compilers would lay out its result differently in memory than PyTorch does."""
-    return bool(node.meta.get("own_layout"))
+    return bool(node.meta.get(OWN_LAYOUT))
 
 
 @functools.cache

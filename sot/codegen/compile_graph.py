@@ -29,6 +29,7 @@ from sot.codegen.compiled_graphs.inputs.wrapper_inputs import override_operation
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
 from sot.codegen.compiled_graphs.operators.changes_in_place import restate_changes
 from sot.codegen.compiled_graphs.operators.draws_in_order import draw_by_operator, is_drawn_in_order
+from sot.codegen.compiled_graphs.operators.layouts import copy_own_layouts
 from sot.codegen.compiled_graphs.operators.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.operators.same_sizes import call_kernels
 from sot.codegen.compiled_graphs.operators.shuffles import call_permutations
@@ -196,6 +197,7 @@ class GraphCompiler:
         undo.callback(separate_layers(graph.module))
         undo.callback(restate_changes(graph.module))
         undo.callback(draw_by_operator(graph.module))
+        undo.callback(copy_own_layouts(graph.module))
         end = changed_end(graph, has_backward, self.asserted(graph))
         if end is not None:
             undo.callback(end.restore)      # before the others: what they have added may be returned at the end

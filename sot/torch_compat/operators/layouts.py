@@ -91,6 +91,15 @@ def as_kernel(mode: FakeTensorMode, func: Any, args: tuple, result: Any) -> Any:
     return made if first is result else (made, *result[1:])
 
 
+def order_of(result: Tensor) -> tuple[int, ...] | None:
+    """The dimensions of a result, the outermost in memory first; None if that depends on sizes that vary."""
+    if not differ(result, result.new_empty(result.shape)):
+        return (*range(result.dim()),)
+    strides = result.stride()
+    return (*sorted(range(len(strides)), key=lambda dim: -strides[dim]),) if all(
+        type(stride) is int for stride in strides) else None
+
+
 def differ(a: Tensor, b: Tensor) -> bool:
     """Whether their strides differ where that matters. Symbols are compared by name, so nothing is assumed of them."""
     try:

@@ -2,6 +2,7 @@
 import pytest
 import torch
 from harness import check, check_by
+from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional as F
 
 import sot
@@ -114,6 +115,21 @@ def test_gradients_with_these_strides():
     def program(x):
         return F.batch_norm(x * 2, None, None, training=True).view(2, -1).sin()
     check_by("aot_eager", program, LAYOUTS["transposed"].clone().requires_grad_())
+
+
+def test_a_normalization_of_transposed_rows_is_compiled_with_the_rest():
+    """Its kernel returns a contiguous tensor, and torch's rule does not."""
+    def program(x):
+        return F.batch_norm(x.relu().mT, None, None, training=True).mT.sin()
+    graphs = []
+
+    def compiler(module, examples):
+        graphs.append(module)
+        return module.forward
+    translated = sot.to_static(program, backend=aot_autograd(fw_compiler=compiler))
+    x = torch.linspace(-1, 1, 24).reshape(2, 3, 4)
+    torch.testing.assert_close(translated(x), program(x))
+    assert len(graphs) == 1
 
 
 def test_strides_where_sizes_vary():

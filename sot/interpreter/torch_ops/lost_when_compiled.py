@@ -15,6 +15,7 @@ from sot.graph.regions import shares_memory
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
 from sot.torch_compat.autograd_nodes import refused
+from sot.torch_compat.operators.layouts import order_of
 from sot.values.base import TRUE, Value
 from sot.values.tensor import TensorValue
 
@@ -46,7 +47,7 @@ def refuse_results(m: Machine, name: str, result: Any, found: dict[int, TensorVa
     """Break at results that a compiled graph does not return unchanged."""
     if not m.assumptions.compiles:
         return
-    if m.builder.fake_mode.has_own_layout:
+    if m.builder.fake_mode.has_own_layout and not (isinstance(result, torch.Tensor) and order_of(result)):
         raise Break(Reason.NOT_COMPILED, f"{name}, whose result compilers lay out differently in memory,")
     for tensor in result if isinstance(result, (tuple, list)) else (result,):
         if is_new_leaf(tensor, found):

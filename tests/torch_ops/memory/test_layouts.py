@@ -142,9 +142,9 @@ def test_strides_where_sizes_vary():
     assert len(translated.captures) == 2
 
 
-def test_where_a_graph_cannot_be_cut_such_an_operation_is_a_break():
+def test_a_graph_that_cannot_be_cut():
     def program(x):
         with torch.inference_mode():
             y = x.roll(1, 2)
             return y.contiguous().zero_(), y
-    check_by("aot_eager", program, LAYOUTS["channels_last"].clone())
+    check_by("aot_eager", program, LAYOUTS["channels_last"].clone(), breaks=0)

@@ -69,3 +69,28 @@ def test_later_random_numbers_are_those_of_the_program(program, requires_grad, b
         for got, wanted in zip(outcome(translated, given), outcome(program, given), strict=True):
             torch.testing.assert_close(got, wanted, rtol=0, atol=0) if wanted is not None else None
             assert (got is None) is (wanted is None)
+
+
+EQUAL_DRAWS = {
+    "randn_like": torch.randn_like, "rand_like": torch.rand_like,
+    "randint_like": lambda w: torch.randint_like(w, 9), "normal": lambda w: torch.normal(w.detach(), 1.0),
+    "normal_": lambda w: w.detach().clone().normal_(), "exponential_": lambda w: w.detach().clone().exponential_(),
+    "geometric_": lambda w: w.detach().clone().geometric_(0.3), "poisson": lambda w: torch.poisson(w.detach()),
+    "bernoulli": lambda w: torch.bernoulli(w.detach() / 2), "gamma": lambda w: torch._standard_gamma(w.detach()),
+    "rrelu": lambda w: F.rrelu(-w, training=True), "dropout": F.dropout,
+    "attention": lambda w: F.scaled_dot_product_attention(*[w.expand(1, 1, 3, 5)] * 3, dropout_p=0.5).sum((0, 1, 2))}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("draw", EQUAL_DRAWS.values(), ids=EQUAL_DRAWS)
+def test_two_equal_calls_draw_twice(draw, backend):
+    """AOTAutograd takes equal operations of a graph with gradients for one."""
+    def twice(w):
+        return (draw(w) * w - 2 * draw(w) * w).sum()
+
+    def drawn(fn):
+        torch.manual_seed(3)
+        w = torch.ones(5, requires_grad=True)
+        result = fn(w)
+        return result.detach(), *torch.autograd.grad(result, w), torch.rand(2)
+    torch.testing.assert_close(drawn(sot.to_static(twice, backend=backend)), drawn(twice))

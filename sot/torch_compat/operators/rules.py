@@ -4,13 +4,17 @@ Several tables of torch hold each function, so the function itself gets new code
 """
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch._decomp.decompositions import huber_loss_backward, mse_loss_backward, smooth_l1_loss_backward
+from torch._functorch import compile_utils
 from torch._meta_registrations import meta_embedding_bag_backward
+from torch._ops import OpOverloadPacket
 from torch._refs.linalg import vector_norm
 
 ORIGINAL = "_rule_as_it_was_of_"
@@ -23,6 +27,23 @@ def fix() -> None:
     for rule in (huber_loss_backward, mse_loss_backward, smooth_l1_loss_backward):
         replace(rule, without_division_by_zero)
     replace(meta_embedding_bag_backward, with_a_bag_of_each_index)
+    if not isinstance(compile_utils.rand_ops, Draws):
+        compile_utils.rand_ops = Draws(compile_utils.rand_ops)
+
+
+class Draws(list[Any]):
+    """torch's list of operators that draw random numbers, with those that it lacks (``randn_like``, ``normal``).
+    AOTAutograd makes equal calls of any other operator one call.
+    """
+
+    def __contains__(self, target: object) -> bool:
+        return super().__contains__(target) or draws(target)
+
+
+@functools.cache
+def draws(target: Any) -> bool:
+    return isinstance(target, OpOverloadPacket) and any(
+        torch.Tag.nondeterministic_seeded in getattr(target, name).tags for name in target.overloads())
 
 
 def replace(rule: Callable[..., Any], new: Callable[..., Any]) -> None:

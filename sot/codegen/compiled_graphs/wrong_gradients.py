@@ -15,7 +15,7 @@ from sot.codegen.compiled_graphs.unused_operations import results_of
 from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.tensors import storage_id
 
-RESIZES = "resize_", "resize_as_", torch.resize_as_
+RESIZES = "resize_", "resize_as_", torch.resize_as_, "set_"
 
 
 def returns_conjugated(module: fx.GraphModule) -> bool:
@@ -25,8 +25,8 @@ def returns_conjugated(module: fx.GraphModule) -> bool:
 
 
 def resizes_memory(graph: Graph) -> bool:
-    """Whether a graph resizes tensors. Operations also resize an ``out`` without elements; AOTAutograd takes that for
-    an input only as a copy of the result, which needs the shape.
+    """Whether a graph resizes tensors, or gives them other memory. Operations also resize an ``out`` without elements;
+    AOTAutograd takes that for an input only as a copy of the result, which needs the shape.
     """
     nodes = graph.module.graph.nodes
     empty = {node for node, real in zip(nodes, graph.real, strict=False)

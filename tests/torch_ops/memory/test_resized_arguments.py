@@ -76,3 +76,26 @@ def test_operations_in_place_do_not_resize(backend):
     translated = sot.to_static(fn, backend=backend, full_graph=True)
     for rows in (0, 2):
         assert not same(translated(torch.ones(rows, 3)), fn(torch.ones(rows, 3)))
+
+
+def takes_memory(p, q):
+    p.set_(q)
+    p.mul_(2)
+    return p + 1
+
+
+def takes_memory_that_changes(p, q):
+    p.set_(q)
+    q.add_(1)
+    return p * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [takes_memory, takes_memory_that_changes])
+def test_an_argument_takes_the_memory_of_another(fn, backend):
+    """AOTAutograd has no changes beside that, or loses them."""
+    translated = sot.to_static(fn, backend=backend)
+    for n in (3, 3, 4):
+        mine, theirs = ([torch.ones(3), torch.ones(n)] for _ in range(2))
+        assert not same(translated(*mine), fn(*theirs))
+        assert not same(mine, theirs) and mine[0].data_ptr() == mine[1].data_ptr()

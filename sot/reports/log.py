@@ -92,8 +92,8 @@ def configure(names: str) -> None:
     wanted = {name for word in names.split(",") if (name := word.strip())}
     for name in sorted(wanted - CHANNELS.keys() - {"all"}):
         close = difflib.get_close_matches(name, CHANNELS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        warnings.warn(f"SOT_LOG: there is no {name!r}{hint}; it may be all, {', '.join(CHANNELS)}", stacklevel=2)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        warnings.warn(f"SOT_LOG: there is no {name!r}{hint} Known: all, {', '.join(CHANNELS)}", stacklevel=2)
     on = CHANNELS.keys() if "all" in wanted else CHANNELS.keys() & wanted
     for name in CHANNELS:
         logging.getLogger(f"sot.{name}").setLevel(logging.DEBUG if name in on else logging.NOTSET)

@@ -15,7 +15,7 @@ from sot.backends.dynamo import DynamoBackend
 from sot.backends.eager import eager
 from sot.backends.errors import BackendUnavailableError
 from sot.backends.triton import availability
-from sot.support.limits import KERNELS, TRACING, CompileTime
+from sot.support.settings import KERNELS, TRACING, CompileTime
 
 BACKENDS = logging.getLogger("sot.backends")
 MODES = {

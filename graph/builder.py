@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from sot.graph.fake_rules import NEVER_REFUSE, RULES, bounds_of_rule
+from sot.graph.nodes import OWN_LAYOUT
 from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
 from sot.graph.regions import Region, shares_memory
 from sot.support.errors import Break, Reason
@@ -120,9 +121,7 @@ class GraphBuilder:
             kwargs = {k: _concrete(v) for k, v in kwargs.items()}
             concrete = False
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
-        self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
-        self.fake_mode.draws_in_order = self.fake_mode.changes_what_it_reads = self.fake_mode.has_own_layout = False
-        self.fake_mode.indices = []
+        self.fake_mode.start_operation()
         with self.fake_mode.running(), as_torch_calls(*fake_args, *fake_kwargs.values()):
             if kind == "call_method":
                 self_, *rest = fake_args
@@ -142,7 +141,7 @@ class GraphBuilder:
         node.meta["example_value"] = result
         node.meta["stack_trace"] = trace
         node.meta["draws"], node.meta["draws_in_order"] = self.fake_mode.draws_now, self.fake_mode.draws_in_order
-        node.meta["own_layout"] = self.fake_mode.has_own_layout
+        node.meta[OWN_LAYOUT] = self.fake_mode.has_own_layout
         node.meta["seen"] = seen
         self.nodes.append(node)
         self.operations += 1
@@ -151,7 +150,7 @@ class GraphBuilder:
     def record_array(self, kind: str, target: Any, args: tuple, kwargs: dict, layout: Any, trace: str,
                      warns: bool = False) -> fx.Node:
         """Append the node of an operation of NumPy's, whose result has that layout; it may warn of its values."""
-        self.fake_mode.draws_now = self.fake_mode.draws_in_order = self.fake_mode.has_own_layout = False
+        self.fake_mode.start_operation()
         node = self.record(kind, target, args, kwargs, layout, trace)
         node.meta["warns"] = warns
         return node

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from sot.graph.symbolic_sizes import function_for
 from sot.torch_compat.compilers import unrolls_lstm_wrongly
 from sot.torch_compat.data_symbols import is_known_true
-from sot.torch_compat.graphs import expression, is_traced
+from sot.torch_compat.functions import is_traced
+from sot.torch_compat.graphs import expression
 
 
 def new_size() -> Any:
@@ -81,7 +82,7 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
     """The target of the node of ``torch.cov`` of several variables. Where a compiler or ``sot.save`` traces it, it
     computes the same without torch's check of weights, which reads values.
     """
-    if not is_traced(x):
+    if not is_traced():
         return torch.cov(x)
     centred = x - x.mean(1, keepdim=True)
     return ((centred @ centred.t()) / (x.shape[1] - 1)).squeeze()
@@ -89,7 +90,7 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
 
 def correlation(x: torch.Tensor) -> torch.Tensor:
     """The same for ``torch.corrcoef``."""
-    if not is_traced(x):
+    if not is_traced():
         return torch.corrcoef(x)
     found = covariance(x)
     if not found.dim():
@@ -333,14 +334,16 @@ def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if name.partition(".")[0] in PARTS_OF_SPARSE and is_sparse(getattr(args[0], "fake", None)):
         return part_of_sparse, (name.partition(".")[0], args[0]), {}
-    if getattr(target, "__hash__", None) and target in NAMES_OF_PARTS:
+    if not getattr(target, "__hash__", None):
+        return target, args, kwargs
+    if target in NAMES_OF_PARTS:
         args, kwargs = by_position(NAMES_OF_PARTS[target], args, kwargs)
     if target in ON_PACKED and (target not in RECURRENT or len(args) > 3 and isinstance(args[3], (tuple, list))):
         return on_packed, (target.__name__, *args), kwargs
-    if getattr(target, "__hash__", None) and target in OTHERS and has_rule(target, args, kwargs):
+    if target in OTHERS and has_rule(target, args, kwargs):
         return on_packed, (target.__name__, *args), kwargs
-    if getattr(target, "__hash__", None) and target in COVARIANCES and has_observations(args, kwargs):
+    if target in COVARIANCES and has_observations(args, kwargs):
         return COVARIANCES[target], args, kwargs
-    if getattr(target, "__hash__", None) and unrolls(target, args, kwargs):
+    if unrolls(target, args, kwargs):
         return recurrence, (target.__name__, *args), kwargs
     return function_for(target, args, kwargs), args, kwargs

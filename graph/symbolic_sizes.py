@@ -119,9 +119,8 @@ def window(*factors: float) -> Callable[..., Any]:
     """A sum of cosines of one, two, ... turns, with these factors."""
     def composed(window_length: Any, periodic: bool = True, *, dtype: torch.dtype | None = None, device: Any = None,
                  requires_grad: bool = False) -> torch.Tensor:
-        turns = torch.arange(window_length, dtype=dtype or torch.get_default_dtype(), device=device)
-        turns = turns * (2 * math.pi) / (window_length if periodic else torch.sym_max(window_length - 1, 1))
-        made = factors[0] + sum(factor * (turns * n).cos() for n, factor in enumerate(factors[1:], 1))
+        turns = places(2 * math.pi, window_length, periodic, dtype, device)
+        made: Any = factors[0] + sum(factor * (turns * n).cos() for n, factor in enumerate(factors[1:], 1))
         return ones_for_one(made, window_length, requires_grad)
     return composed
 
@@ -139,22 +138,22 @@ def hamming_window(window_length: Any, periodic: bool = True, alpha: float = 0.5
 @instead_of(torch.bartlett_window, size=(0, "window_length"))
 def bartlett_window(window_length: Any, periodic: bool = True, *, dtype: torch.dtype | None = None, device: Any = None,
                     requires_grad: bool = False) -> torch.Tensor:
-    made = 1 - from_middle(window_length, periodic, dtype or torch.get_default_dtype(), device).abs()
+    made = 1 - (places(2, window_length, periodic, dtype, device) - 1).abs()
     return ones_for_one(made, window_length, requires_grad)
 
 
 @instead_of(torch.kaiser_window, size=(0, "window_length"))
 def kaiser_window(window_length: Any, periodic: bool = True, beta: float = 12.0, *, dtype: torch.dtype | None = None,
                   device: Any = None, requires_grad: bool = False) -> torch.Tensor:
-    places = from_middle(window_length, periodic, dtype or torch.get_default_dtype(), device)
-    made = torch.i0(beta * (1 - places.square()).clamp(min=0).sqrt()) / torch.i0(places.new_full((), beta))
+    from_middle = places(2, window_length, periodic, dtype, device) - 1
+    made = torch.i0(beta * (1 - from_middle.square()).clamp(min=0).sqrt()) / torch.i0(from_middle.new_full((), beta))
     return ones_for_one(made, window_length, requires_grad)
 
 
-def from_middle(length: Any, periodic: bool, dtype: torch.dtype, device: Any) -> torch.Tensor:
-    """Places in a window, from -1 to 1."""
-    places = torch.arange(length, dtype=dtype, device=device)
-    return places * 2 / (length if periodic else torch.sym_max(length - 1, 1)) - 1
+def places(end: float, length: Any, periodic: bool, dtype: torch.dtype | None, device: Any) -> torch.Tensor:
+    """The places in a window: from 0 to ``end``, which a periodic one does not have."""
+    numbers = torch.arange(length, dtype=dtype or torch.get_default_dtype(), device=device)
+    return numbers * end / (length if periodic else torch.sym_max(length - 1, 1))
 
 
 def ones_for_one(window: torch.Tensor, length: Any, requires_grad: bool) -> torch.Tensor:
@@ -185,16 +184,15 @@ def istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, win_le
 # ---- random numbers of a generator
 
 
-@instead_of(torch.rand, option="generator")
-def rand(*size: Any, generator: Any, requires_grad: bool = False, **options: Any) -> torch.Tensor:
-    made = torch.empty(*size, **options).uniform_(generator=generator)
-    return made.requires_grad_() if requires_grad else made
+def drawn(draw: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def composed(*size: Any, generator: Any, requires_grad: bool = False, **options: Any) -> torch.Tensor:
+        made = draw(torch.empty(*size, **options), generator=generator)
+        return made.requires_grad_() if requires_grad else made
+    return composed
 
 
-@instead_of(torch.randn, option="generator")
-def randn(*size: Any, generator: Any, requires_grad: bool = False, **options: Any) -> torch.Tensor:
-    made = torch.empty(*size, **options).normal_(generator=generator)
-    return made.requires_grad_() if requires_grad else made
+instead_of(torch.rand, option="generator")(drawn(torch.Tensor.uniform_))
+instead_of(torch.randn, option="generator")(drawn(torch.Tensor.normal_))
 
 
 @instead_of(torch.randint, option="generator")

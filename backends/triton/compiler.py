@@ -33,7 +33,7 @@ from sot.graph.lowering import NotLowered, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.lowering.symbols import Like
 from sot.graph.rewrite import decompositions, layouts, passes, rewriting
-from sot.support.limits import is_on
+from sot.support.settings import is_on
 from sot.torch_compat import compilers
 from sot.torch_compat.graphs import make_constants_real, unset_fake_temporarily
 

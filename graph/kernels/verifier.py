@@ -13,7 +13,7 @@ from sot.graph.kernels.memory import MemoryPlan, added_to, is_in_place, planned,
 from sot.graph.kernels.program import Effect, Extern, Group, Program, Step, effects_of, views
 from sot.graph.kernels.sized import mapped
 from sot.graph.kernels.sizes import typical
-from sot.support.limits import is_on
+from sot.support.settings import is_on
 
 VERIFIES = is_on("SOT_VERIFY", False)
 

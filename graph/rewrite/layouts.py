@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from sot.support.limits import is_on
+from sot.support.settings import is_on
 from sot.torch_compat.graphs import running
 
 aten = torch.ops.aten

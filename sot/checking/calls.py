@@ -21,7 +21,7 @@ from sot.checking.compare import copied, difference, first, gradients, tensors
 from sot.checking.graphs import graph_difference, smallest
 from sot.checking.script import write_script
 from sot.support.errors import SotError
-from sot.support.limits import is_on
+from sot.support.settings import is_on
 from sot.torch_compat.global_state import random_state, set_random_state
 
 

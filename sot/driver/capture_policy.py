@@ -24,8 +24,8 @@ from types import CodeType
 
 from sot import _hook
 from sot.bytecode.code_table import CodeTable
-from sot.support.limits import EVERYTHING, Budget
 from sot.support.places import shortened
+from sot.support.settings import EVERYTHING, Budget
 from sot.torch_compat.dynamo import state
 
 Clock = Callable[[], float]

@@ -32,7 +32,7 @@ from sot.guards.terms import leaves
 from sot.reports.history import by_kind, history, kind_of
 from sot.reports.records import RecompileReason
 from sot.reports.wording import names_in, said
-from sot.support.limits import Entries
+from sot.support.settings import Entries
 from sot.torch_compat.global_state import GlobalState
 from sot.values.numbers import NUMBER_TYPES
 

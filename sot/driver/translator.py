@@ -39,7 +39,7 @@ from sot.interpreter.trace import Trace
 from sot.interpreter.watchers import line_of_watch, watches
 from sot.reports import log, recording
 from sot.reports.records import Capture
-from sot.support import limits
+from sot.support import settings
 from sot.support.capture_lock import TURNS
 from sot.support.collector import paused_collector, rare_collections
 from sot.support.errors import CaptureError, CaptureStop, LeftAlone, OnlyNow, Reason, Skip, described
@@ -84,10 +84,10 @@ class Translator:
                  shows_stages: bool = False, takes_first_calls: bool = False,
                  exits: Callable[[Trace], Exit] = write_exit, whole_graphs: bool = False) -> None:
         self.full_graph, self.program, self.scope = full_graph, program, scope
-        self.strict = limits.is_on("SOT_STRICT", False) if strict is None else strict
+        self.strict = settings.is_on("SOT_STRICT", False) if strict is None else strict
         self.compiler = GraphCompiler(backend, check, self.strict, cuts=not whole_graphs)
-        limits.check_settings()
-        self.limit = limits.entries()
+        settings.check_settings()
+        self.limit = settings.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
                                     control_flow=control_flow or full_graph,
                                     plain=left_to_python(backend, data_sizes, whole_graphs),

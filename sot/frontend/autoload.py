@@ -17,10 +17,10 @@ from importlib import import_module
 def start() -> None:
     """Enable translation in this process if the environment requests it."""
     if any(map(os.environ.get, ("SOT_ENABLE", "SOT_REPORT", "SOT_REPLACE_TORCH_COMPILE"))):
-        limits = import_module("sot.support.limits")
+        settings = import_module("sot.support.settings")
         try:
-            enables, replaces = (limits.is_on(f"SOT_{word}", False) for word in ("ENABLE", "REPLACE_TORCH_COMPILE"))
-        except limits.SettingError as e:
+            enables, replaces = (settings.is_on(f"SOT_{word}", False) for word in ("ENABLE", "REPLACE_TORCH_COMPILE"))
+        except settings.SettingError as e:
             warnings.warn(f"SOT is not enabled: {e}", stacklevel=2)
             return
         if enables or os.environ.get("SOT_REPORT", "") not in ("", "0"):

@@ -17,8 +17,8 @@ from sot.driver.scope import Scope
 from sot.driver.whole_program import WholeProgram
 from sot.frontend.switch import Switch
 from sot.support.errors import SotError
-from sot.support.limits import ALWAYS_THERE, CompileTime, SettingError, budget, check_settings
 from sot.support.progress import shows_lines
+from sot.support.settings import ALWAYS_THERE, CompileTime, SettingError, budget, check_settings
 
 GLOBAL_MODE = "sot.frontend.global_mode"
 

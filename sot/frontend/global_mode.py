@@ -28,7 +28,7 @@ from sot.guards.guards import short
 from sot.reports import recording
 from sot.reports.build import report_of
 from sot.reports.recording import Recording
-from sot.support.limits import EVERYTHING, Budget, budget
+from sot.support.settings import EVERYTHING, Budget, budget
 from sot.support.tracebacks import public
 
 Modules = ModuleType | str | Iterable[ModuleType | str]

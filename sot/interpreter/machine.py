@@ -32,8 +32,8 @@ from sot.interpreter.outcomes import Mark, Touch
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.interpreter.torch_ops.wrappers.code_of_classes import ClassCode
 from sot.support.errors import PyRaise, Reason, Skip
-from sot.support.limits import unrolling
 from sot.support.own_code import is_own
+from sot.support.settings import unrolling
 from sot.torch_compat.fake_tensors import forget_tensors
 from sot.torch_compat.global_state import GlobalState, StateLog
 from sot.values.base import ABSENT, ENTERED, Const, Lazy, Value

@@ -18,7 +18,7 @@ from sot.bytecode.resume_origin import origin, source
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.torch_ops.data_sizes.counters import step_function
 from sot.support.errors import Break, LeftAlone, Reason
-from sot.support.limits import WITHOUT_OPERATIONS
+from sot.support.settings import WITHOUT_OPERATIONS
 from sot.values.base import Lazy, Value
 from sot.values.iterators import IteratorValue, StartedRange
 

@@ -160,6 +160,12 @@ class RecordingFakeMode(FakeTensorMode):
         rules[type(self)] = rules[FakeTensorMode]
         return rules[type(self)](self, *args, **kwargs)
 
+    def start_operation(self) -> None:
+        """Forget what was noted of the operation before."""
+        self.may_refuse = self.changes_unversioned = self.draws_now = self.draws_in_order = False
+        self.changes_what_it_reads = self.has_own_layout = False
+        self.indices = []
+
     def note_refusal(self, indices: Sequence[tuple] | None = None) -> None:
         """Record that the operation may raise, for these indices, or for something else."""
         self.may_refuse = True

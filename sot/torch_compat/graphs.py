@@ -15,13 +15,12 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
-from torch._subclasses.fake_tensor import is_fake as is_traced
 from torch.fx import GraphModule, Node
 from torch.fx.graph_module import _loader
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Mod, PowByNatural, PythonMod
 
 __all__ = ["PROMOTION", "assumptions_of", "elementwise_dtypes", "expression", "is_fake", "is_maximum",
-           "is_power", "is_quotient", "is_remainder", "is_traced", "lets_go_of_source", "lines_of",
+           "is_power", "is_quotient", "is_remainder", "lets_go_of_source", "lines_of",
            "make_constants_real", "node_at", "running", "storage_of",
            "torch_decompositions", "unset_fake_temporarily"]
 

@@ -25,8 +25,8 @@ from typing import Any
 import torch
 
 from sot.support.cache_folder import belongs_to_user, private_folder
-from sot.support.limits import is_on
 from sot.support.own_code import PACKAGE
+from sot.support.settings import is_on
 from sot.torch_compat import build_native
 
 SOURCES = PACKAGE / "csrc"

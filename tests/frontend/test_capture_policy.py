@@ -25,8 +25,8 @@ from sot.reports.build import report_of
 from sot.reports.recording import Recording, recorded
 from sot.reports.views.page import page
 from sot.reports.views.terminal import show
-from sot.support import limits
-from sot.support.limits import ALWAYS_THERE, EVERYTHING, Budget
+from sot.support import settings
+from sot.support.settings import ALWAYS_THERE, EVERYTHING, Budget
 
 
 class Clock:
@@ -223,10 +223,10 @@ def test_the_budget_grows_with_the_running_time():
 
 
 @pytest.mark.parametrize(("text", "found"), [("", Budget(0.2, 2)), ("0.1", Budget(0.1, 2)), ("0,0", Budget(0, 0)),
-                                             ("0.5,10", Budget(0.5, 10)), ("all", limits.EVERYTHING)])
+                                             ("0.5,10", Budget(0.5, 10)), ("all", settings.EVERYTHING)])
 def test_what_the_variable_says(monkeypatch, text, found):
     monkeypatch.setenv("SOT_BUDGET", text)
-    assert limits.budget() == found
+    assert settings.budget() == found
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "0.2,2,3", "0.2,-1", "nan", "inf"])

@@ -22,7 +22,7 @@ from sot.reports.gain import Gain, LeftOut, Pace, gain_lines
 from sot.reports.recording import Recording
 from sot.reports.views.page import page
 from sot.reports.views.terminal import show
-from sot.support.limits import Budget
+from sot.support.settings import Budget
 
 X = torch.ones(2, 3)
 

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from sot.codegen.build_graph import Graph
-from sot.support.limits import COPIED
+from sot.support.settings import COPIED
 from sot.torch_compat.tensors import set_versions, storage_id, versions
 
 REFUSES = "refuses"     # in the metadata of a node: it may raise because of the values of its operands

@@ -25,7 +25,7 @@ from sot.guards.assumptions import Assumptions
 from sot.guards.origin import Arg, Dim, Inputs, Origin
 from sot.reports.records import Capture
 from sot.support.errors import CaptureError, CaptureStop, Reason
-from sot.support.limits import Entries
+from sot.support.settings import Entries
 from sot.torch_compat.dynamo.state import STANCES, Stance, setting, stance
 
 NO_CAPTURE = ("force_eager", "eager_on_recompile")

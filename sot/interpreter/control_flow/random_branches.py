@@ -15,6 +15,7 @@ from torch import fx
 
 from sot.bytecode.flow import JUMPS, asking, flow_of, ways
 from sot.graph import NumberRef
+from sot.graph.nodes import OWN_LAYOUT
 from sot.graph.regions import has_memory, if_else
 from sot.guards import draws
 from sot.guards.assumptions import Part, Point, RestartCapture
@@ -173,7 +174,7 @@ def record(m: Machine, test: TensorBool, modules: Sequence[fx.Node], operands: S
     made = [node for region in regions for node in region.nodes]
     node = m.builder.record("call_function", if_else, (test.ref, *modules, tuple(operands)), {},
                             tuple(ref.fake for ref in results), m.stack_trace())
-    for name in ("draws", "draws_in_order", "own_layout", "refuses"):
+    for name in ("draws", "draws_in_order", OWN_LAYOUT, "refuses"):
         node.meta[name] = any(inner.meta.get(name) for inner in made)
     if written := set[int]().union(*(inner.meta.get("changes", ()) for inner in made)):
         note_written(m, node, written)

@@ -26,7 +26,7 @@ from sot.interpreter.control_flow import failures
 from sot.interpreter.numpy_ops.memory import Memory
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.support.errors import Break, Reason
-from sot.support.limits import COPIED
+from sot.support.settings import COPIED
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.tensors import storage_id, without_subclasses
 from sot.values.arrays import ArrayRef, ArrayValue, Layout, may_call_numpy

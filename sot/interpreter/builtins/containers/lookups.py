@@ -5,7 +5,7 @@ than a function has captures, Python selects the element from the third number o
 """
 from __future__ import annotations
 
-from sot.support import limits
+from sot.support import settings
 from sot.support.errors import Break, Reason
 from sot.values.base import Value
 from sot.values.numbers import DynamicNumber
@@ -14,7 +14,7 @@ from sot.values.text import VaryingText
 
 def refuse_many(key: Value, elements: int) -> None:
     """Break if the number has been a constant in an earlier capture, and a capture for each element is too many."""
-    if elements > limits.entries().of_function and was_constant(key):
+    if elements > settings.entries().of_function and was_constant(key):
         numbers = ", ".join(map(str, filter(was_constant, key.numbers))) if isinstance(key, VaryingText) else key
         raise Break(Reason.VARYING_NUMBER, f"{numbers} (it selects one of {elements} elements)")
 

@@ -151,9 +151,8 @@ def quantization(tensor: torch.Tensor) -> tuple:
 
 def recorded(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value], trials: list[Trial]) -> Value:
     """The node of the operation, and the values of its results."""
-    mode = m.builder.fake_mode
-    mode.note_refusal()
-    mode.draws_now = mode.draws_in_order = mode.has_own_layout = False
+    m.builder.fake_mode.start_operation()
+    m.builder.fake_mode.note_refusal()
     failures.expect(m, real.__name__)
     given, named = tuple(argument(m, v) for v in args), {k: argument(m, v) for k, v in kwargs.items()}
     first, second = (trial.result for trial in trials)

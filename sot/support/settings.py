@@ -1,5 +1,4 @@
-"""Limits, the environment variables that set them (SOT_UNROLL, SOT_ENTRIES and SOT_BUDGET), what backends take, and
-variables that turn something on or off.
+"""Settings from environment variables: what is on or off (SOT_STRICT and others), and limits.
 
 SOT_UNROLL: how many rounds and instructions of a loop are unrolled into one graph. Past either limit, the loop stays a
 loop, and its body is captured once. A loop without tensor operations adds nothing to the graph. It has a higher limit,

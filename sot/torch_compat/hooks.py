@@ -46,6 +46,15 @@ def no_hook_ids_taken() -> Iterator[None]:
 GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if re.match("_global_(forward|backward)_", name))
 
 
+CALL_OF_MODULE = torch.nn.Module._call_impl.__code__
+
+
+def calls_after_exceptions(module: Any) -> bool:
+    """Whether the call of a module has hooks that run even if the forward pass raises."""
+    of_all = getattr(torch.nn.modules.module, "_global_forward_hooks_always_called", ())
+    return bool(of_all or module._forward_hooks_always_called)
+
+
 def is_users_stop(error: Exception) -> bool:
     """Whether a hook on saved tensors raised it, as torch.utils.checkpoint does when it has recomputed enough."""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)

@@ -298,3 +298,27 @@ def test_a_buffer_that_is_written_back_is_no_change_of_its_dict(size):
         assert torch.equal(translated.load, plain.load) and torch.equal(translated.loads[0], plain.loads[0])
     captures = sot.translation_of(translated).captures
     assert len(captures) == 1 and captures[0].stopped is None
+
+
+@pytest.mark.parametrize("always_call", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_call_of_a_module_catches_exceptions_only_for_hooks_that_ask_for_it(always_call, backend):
+    def run(translated):
+        model, total, seen = nn.Sequential(nn.Embedding.from_pretrained(torch.eye(3))), torch.zeros(2), []
+        model.register_forward_hook(lambda module, args, out: seen.append(out is None), always_call=always_call)
+
+        def step(total):
+            total.add_(1)
+            return model(total.long())
+        call, found = sot.to_static(step, backend=backend) if translated else step, []
+        for _ in range(3):
+            try:
+                found.append(call(total))
+            except IndexError as error:
+                found.append(str(error))
+        return found, total, seen, call
+    *want, _ = run(translated=False)
+    *got, call = run(translated=True)
+    same(got, want)
+    assert [type(result) for result in got[0]] == [torch.Tensor, torch.Tensor, str]
+    assert any(capture.stopped for capture in call.captures) == always_call

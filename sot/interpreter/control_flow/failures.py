@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from sot.interpreter.control_flow import early_checks
 from sot.support.errors import Break, Reason
+from sot.torch_compat.hooks import CALL_OF_MODULE, calls_after_exceptions
+from sot.values.base import ABSENT
 from sot.values.callables import BoundMethod
 
 if TYPE_CHECKING:
@@ -102,7 +104,12 @@ def is_on_gpu(indices: Sequence[tuple]) -> bool:
 
 
 def catches(frame: Frame) -> bool:
-    """Whether the frame handles an exception at its current instruction. Leaving torch's contexts does not count."""
+    """Whether the frame handles an exception at its current instruction. Leaving torch's contexts does not count, nor
+    does the call of a module, which raises again after the hooks that it has for this.
+    """
+    if frame.native is CALL_OF_MODULE and (real := frame.cells["self"].contents.real) is not ABSENT and (
+            not calls_after_exceptions(real)):
+        return False
     instrs, handlers = frame.instrs, frame.code.handlers
     index = instrs[frame.last].handler
     while index >= 0:

@@ -32,7 +32,7 @@ from sot.interpreter.objects.names_used import guard_names
 from sot.interpreter.torch_ops import deferred_scalars, overrides
 from sot.interpreter.torch_ops.constructors import specimens
 from sot.interpreter.torch_ops.torch_calls import is_operation, operation
-from sot.interpreter.torch_ops.wrappers import collectives, instances, library_functions
+from sot.interpreter.torch_ops.wrappers import collectives, instances, library_functions, sharded_modules
 from sot.interpreter.watchers import refuse_watcher
 from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
@@ -199,7 +199,8 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
                 return inner.call(m, args, kwargs)
         if rest_of(function.real.__code__) is None:      # not the rest of one, after a break in it
             found = library_functions.called(m, function.real, args, kwargs) or collectives.called(
-                m, function.real, args, kwargs) or progress_bars.called(m, function.real, args, kwargs)
+                m, function.real, args, kwargs) or progress_bars.called(
+                m, function.real, args, kwargs) or sharded_modules.called(m, function, args)
             if found is not None:
                 return found
         refuse_marked(m, function, args)

@@ -12,34 +12,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from distributed_programs import Block, Mlp, values
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from distributed_programs import Mlp, values
 from torch.nn.parallel import DistributedDataParallel
 
 import sot
-
-
-def sharded(layers=2):
-    """Each block and the whole, as programs shard a transformer."""
-    model = nn.Sequential(*(Block() for _ in range(layers)))
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    for block in model:
-        fully_shard(block, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
-
-
-def model_alone(model, translate):
-    call, optimizer, losses = translate(model), torch.optim.SGD(model.parameters(), 0.1), []
-    for i in range(3):
-        loss = call(batch(i)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
-    with torch.no_grad():
-        return losses, call(batch(3)), weights(model)
 
 
 def whole_step(model, translate):
@@ -54,14 +30,6 @@ def whole_step(model, translate):
         return loss.detach()
     step = translate(step)
     return [step(batch(i)) for i in range(5)], weights(model)
-
-
-def fsdp_model(translate):
-    return model_alone(sharded(), translate)
-
-
-def fsdp_step(translate):
-    return whole_step(sharded(1), translate)
 
 
 def ddp_step(translate):
@@ -171,7 +139,7 @@ def weights(model):
 def main(backend, folder):
     dist.init_process_group("gloo")
     rows = {}
-    for program in (fsdp_model, fsdp_step, ddp_step, objects, waited_for_elsewhere, flags, too_late, parallel_by_hand):
+    for program in (ddp_step, objects, waited_for_elsewhere, flags, too_late, parallel_by_hand):
         translated, results = [], []
 
         def translate(function, translated=translated):

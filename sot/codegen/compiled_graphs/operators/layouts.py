@@ -45,4 +45,6 @@ def copy_of(node: fx.Node) -> fx.Node | None:
 
 def in_order(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     """The target of the node of the copy. ``order``: the dimensions, the outermost in memory first."""
+    if order == tuple(range(tensor.dim())):
+        return tensor.contiguous()      # what saved models become knows this, and nothing of other orders
     return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

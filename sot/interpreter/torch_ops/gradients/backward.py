@@ -30,6 +30,7 @@ from sot.support.registry import handles
 from sot.torch_compat.autograd_nodes import history
 from sot.torch_compat.functions import is_tracked_by_transform
 from sot.torch_compat.hooks import FRAMES_OF_BACKWARD
+from sot.torch_compat.subclasses.sharded_modules import is_of_divided
 from sot.values.base import FALSE, NONE, TRUE, Const, Value
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue, refuse_instances
@@ -118,6 +119,8 @@ def gradients_of(m: Machine, outputs: Value, inputs: Value, given: dict[str, Val
 def refuse_plain(m: Machine) -> None:
     if Part.GRADIENTS in m.assumptions.plain:
         raise Break(Reason.GRADIENT, m.assumptions.plain[Part.GRADIENTS])
+    if any(is_of_divided(node.target) for node in m.builder.nodes):
+        raise Break(Reason.GRADIENT, "it goes through modules that fully_shard has divided")
 
 
 def unheld_leaves(m: Machine, ends: Sequence[TensorValue], reached: Sequence[Reached],

@@ -1,7 +1,7 @@
 """Real models saved with sizes that may differ, loaded without their source, and run at other sizes.
 
-    python benchmarks/saving.py                         the chosen cases of the zoo, beside torch.export.export
-    python benchmarks/saving.py --cases '^timm/' --all  others
+    python benchmarks/saved_models/saving.py                         the chosen cases, beside torch.export.export
+    python benchmarks/saved_models/saving.py --cases '^timm/' --all  others of the zoo
 
 A case counts if the file, loaded by a process in which the model's package cannot be imported, gives what the model
 gives: at the sizes of the example and at another batch and, where the model takes one, another length. torch.export is
@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent.parent
 ZOO = Path(os.environ.get("ZOO", HERE.parent.parent / "shared" / "zoo"))
 CASES = """
     transformers/bert transformers/gpt2 transformers/llama transformers/t5 transformers/vit plain/lm_lstm
@@ -68,8 +68,11 @@ class Case:
     """A model of the zoo, its arguments, and which dimensions of them may differ."""
 
     def __init__(self, name: str) -> None:
+        sys.path[:0] = [str(ZOO), str(HERE.parent)]
         import torch
+        import tvshim  # noqa: F401
         import zoo
+        torch.set_num_threads(1)
         self.torch, self.zoo, self.name = torch, zoo, name
         package, _, case = name.partition("/")
         torch.manual_seed(0)
@@ -143,8 +146,8 @@ class Case:
         return args, kwargs
 
 
-def ours(case: Case, runs: list, folder: Path) -> None:
-    """Save, and load without the source. Raises if it fails."""
+def save(case: Case, folder: Path) -> Path:
+    """The file that sot.save writes, with sizes that may differ."""
     import sot
     torch = case.torch
 
@@ -157,8 +160,13 @@ def ours(case: Case, runs: list, folder: Path) -> None:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         given = list(args) if not kwargs else {**dict(zip(names, args, strict=False)), **kwargs}
-        file = sot.save(case.model, folder / "model", input_spec=given)
-    torch.save(runs, folder / "runs.pt")
+        return sot.save(case.model, folder / "model", input_spec=given)
+
+
+def ours(case: Case, runs: list, folder: Path) -> None:
+    """Save, and load without the source. Raises if it fails."""
+    file = save(case, folder)
+    case.torch.save(runs, folder / "runs.pt")
     code = LOAD.format(packages=PACKAGES, file=str(file), data=str(folder / "runs.pt"))
     path = os.pathsep.join([str(HERE.parent), str(ZOO)])
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=200,
@@ -167,8 +175,18 @@ def ours(case: Case, runs: list, folder: Path) -> None:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
 
 
-def theirs(case: Case, runs: list, folder: Path) -> None:
-    """torch.export, saved, loaded and run where the source is. Raises if it fails."""
+def check(case: Case, runs: list, call: Callable[..., Any]) -> None:
+    """Raises RuntimeError at the first sizes where the results are not those of the model."""
+    for args, kwargs, want in runs:
+        case.torch.manual_seed(1)
+        same, why = case.zoo.compare(want, case.zoo.flatten(call(*args, **kwargs)))
+        if not same:
+            sizes = [tuple(t.shape) for t in case.zoo.flatten((args, kwargs)) if isinstance(t, case.torch.Tensor)]
+            raise RuntimeError(f"differs at {sizes}: {why}")
+
+
+def exported(case: Case, is_right: Callable[[Any], None]) -> Any:
+    """The program of torch.export with sizes that may differ. Raises if there is none, or ``is_right`` does."""
     torch, first = case.torch, None
     for kind in torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO:
         def shapes(leaf: Any, free: list[int], kind: Any = kind) -> Any:
@@ -179,14 +197,8 @@ def theirs(case: Case, runs: list, folder: Path) -> None:
         try:
             with torch.no_grad():
                 program = torch.export.export(case.model, case.args, case.kwargs, dynamic_shapes=dynamic)
-                torch.export.save(program, folder / "export.pt2")
-                module = torch.export.load(folder / "export.pt2").module()
-                for run_args, run_kwargs, want in runs:
-                    torch.manual_seed(1)
-                    same, why = case.zoo.compare(want, case.zoo.flatten(module(*run_args, **run_kwargs)))
-                    if not same:
-                        raise RuntimeError(f"differs: {why}")
-            return
+                is_right(program)
+            return program
         except Exception as e:
             first = first or e
             if "onstraint" not in str(e) and "specializ" not in str(e):     # AUTO differs in these only
@@ -194,12 +206,16 @@ def theirs(case: Case, runs: list, folder: Path) -> None:
     raise first or RuntimeError
 
 
+def theirs(case: Case, runs: list, folder: Path) -> None:
+    """torch.export, saved, loaded and run where the source is. Raises if it fails."""
+    def is_right(program: Any) -> None:
+        case.torch.export.save(program, folder / "export.pt2")
+        check(case, runs, case.torch.export.load(folder / "export.pt2").module())
+    exported(case, is_right)
+
+
 def one(name: str) -> dict[str, Any]:
     """The row of a case, in this process."""
-    sys.path[:0] = [str(ZOO), str(HERE.parent)]
-    import torch
-    import tvshim  # noqa: F401
-    torch.set_num_threads(1)
     case = Case(name)
     if not case.dims:
         raise SystemExit("has no dimension that may differ")
@@ -218,7 +234,7 @@ def one(name: str) -> dict[str, Any]:
 
 
 # ---- all of them ----
-def in_a_child(name: str) -> dict[str, Any]:
+def in_a_child(one: Callable[[str], dict[str, Any]], name: str, seconds: int = 400) -> dict[str, Any]:
     """The row of a case, in a fork of this process, which has imported what all need."""
     sys.path[:0] = [str(ZOO), str(HERE.parent)]
     for module in "torch", "sot", "tvshim", "zoo", "transformers", "torch.export", "sot.deploy.loading":
@@ -226,7 +242,7 @@ def in_a_child(name: str) -> dict[str, Any]:
     ours, childs = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(400)
+        signal.alarm(seconds)
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, 1), os.dup2(sink, 2)
         try:
@@ -239,7 +255,7 @@ def in_a_child(name: str) -> dict[str, Any]:
     with os.fdopen(ours) as answer:
         text = answer.read()
     os.waitpid(child, 0)
-    return json.loads(text) if text else {"case": name, "skipped": "it died, or took longer than 400 s"}
+    return json.loads(text) if text else {"case": name, "skipped": f"it died, or took longer than {seconds} s"}
 
 
 def finished(path: Path) -> dict[str, dict]:
@@ -253,7 +269,7 @@ def rows_of(cases: list[str], path: Path) -> Iterator[dict[str, Any]]:
         if name in known:
             yield known[name]
             continue
-        row = in_a_child(name)
+        row = in_a_child(one, name)
         print(row.get("skipped") or f"{name}: sot {row['sot'][:150] or 'ok'}; export {row['export'][:100] or 'ok'}",
               flush=True)
         with open(path, "a") as file:
@@ -272,8 +288,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     notes += [f"- {row['case']}: torch.export: {' '.join(row['export'].split())[:200]}" for row in run if row["export"]]
     return "\n".join([
         f"# Saved models, {datetime.date.today().isoformat()}", "",
-        f"torch {torch.__version__}, python {sys.version.split()[0]}: `benchmarks/saving.py`. {len(run)} models: "
-        f"sot.save {good['sot']}, torch.export {good['export']}. torch.export and not sot.save: "
+        f"torch {torch.__version__}, python {sys.version.split()[0]}: `benchmarks/saved_models/saving.py`. "
+        f"{len(run)} models: sot.save {good['sot']}, torch.export {good['export']}. torch.export and not sot.save: "
         f"{', '.join(fewer) or 'none'}.", "",
         "| model | sizes that differ | sot.save | torch.export |", "| --- | --- | --- | --- |", *table, "", *notes, ""])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 
+from . import tensors
 from .world import CHANGES_BETWEEN, INPUTS, NUMBERS
 
 EXPRESSIONS = {
@@ -49,6 +50,8 @@ EXPRESSIONS = {
         "keyworded(<int>, extra=<int>)", "defaulted(<int>)", "described.part",
         "packed(<list>)[<int>]", "sum(packed(items))",
         "int(x.detach().numpy().argmax())", "int((x.detach().numpy() > <float>).sum())",
+        "<read> % 9", "<mat>.stride(0)", "<mat>.stride(-1)", "<mat>.storage_offset()", "<empty>.numel()",
+        "<mat>.shape[-1]",
     ],
     "float": [
         "r", "0.5", "float(<int>)", "r * 0.5", "<int> / 2", "r + <int>", "math.sqrt(abs(r))", "float(<scalar>)",
@@ -56,6 +59,7 @@ EXPRESSIONS = {
         "-0.0", "float('nan')", "float('inf')", "math.copysign(1, <float>)", "-<float>", "<float> % 1", "r * 0",
         "float(x.detach().numpy().sum())", "x.detach().numpy().item(<int>)",
         "complex(<float>, 1).imag", "complex(<float>, -0.0).real", "math.fsum(items)", "min(r, 0.0)",
+        "min(<float>, <float>)", "max(r, <float>)", "<read> * 0.5",
     ],
     "bool": [
         "flag", "<int> <relop> <int>", "<int> in items", "<str> in table", "not <bool>", "<bool> and <bool>", "<int>",
@@ -75,6 +79,7 @@ EXPRESSIONS = {
         "isinstance(<int>, Number)", "math.isnan(<float>)", "str(<float>) == '-0.0'",
         "isinstance(x, torch.nn.Parameter)",
         "x.is_shared()", "w.is_leaf", "isinstance(<dict>, collections.OrderedDict)", "type(n) is int", "<bool> is True",
+        "<mat>.is_contiguous()", "<mat>._is_view()", "<mat>.stride() == mat.stride()", "mat.contiguous() is mat",
     ],
     "str": [
         "logged(<str>, <any>)", "logged(a, items, s)",
@@ -102,7 +107,8 @@ EXPRESSIONS = {
         "list(itertools.islice(itertools.count(<int>), 3))", "[(c := v) for v in <list>]", "STACK",
         "list(dict.fromkeys(<list>))", "list(itertools.chain(<list>[:2], pair))",
         "[v for v, _ in itertools.groupby(<list>)]", "[*x.shape]", "sorted(seen)", "[*seen]", "[*(seen | {*<list>})]",
-        "[*dataclasses.astuple(Pair(<int>, <int>))]", "[*{<int>, <int>}]", "[*x.stride()]", "Items(<list>)",
+        "[*dataclasses.astuple(Pair(<int>, <int>))]", "[*{<int>, <int>}]", "[*x.stride()]", "[*<mat>.stride()]",
+        "Items(<list>)",
         "[len(k) for k in reversed(<dict>)]", "[v for v in dict.fromkeys(iter(<list>))]",
         "[*range(3)][slice(<int>, None)]",
     ],
@@ -115,33 +121,7 @@ EXPRESSIONS = {
         "dict.fromkeys(<str>, <int>)", "collections.ChainMap({<str>: <int>}, table)",
         "types.SimpleNamespace(k=<int>).__dict__",
     ],
-    "vec": [
-        "x", "y", "w", "<vec> <vecop> <num>", "<vec> <vecop> <vec>", "torch.relu(<vec>)", "<vec>.clone()",
-        "<vec>.detach()", "-<vec>", "<num> - <vec>", "torch.where(<vec> > <num>, <vec>, <vec>)", "<vec>.flip(0)",
-        "<vec>.roll(1)", "<vec>.abs()", "w * <vec>", "torch.sin(<vec>)", "(<vec> + torch.rand_like(x))",
-        "torch.stack([<vec>, <vec>]).sum(0)", "<vec>.view(-1)", "<vec>.cumsum(0)",
-        "<vec>.reshape(2, -1).t().reshape(-1)", "torch.cat([<vec>[:1], <vec>[1:]])",
-        "<vec>[torch.arange(x.shape[0])]", "net(<vec>)", "<vec> @ torch.eye(x.shape[0])", "F.dropout(<vec>, 0.5)",
-        "<vec>.where(<vec> > 0, 0.)", "<vec>.mul(<num>).add(<num>)", "y.data", "(<vec> if <bool> else <vec>)",
-        "helper(<int>, <vec>)[1]", "torch.full_like(x, <int>)", "<vec>.sort().values",
-        "torch.tensor([float(v) for v in range(x.shape[0])])", "<vec>.unsqueeze(0)[0]", "<vec>.expand(2, -1)[1]",
-        "square(<vec>)", "<vec>.split(1)[0] + <vec>", "torch.zeros_like(x).index_add(0, torch.tensor([0]), x[:1])",
-        "pair[-1] * <vec>", "x[:]", "sum([<vec>, <vec>])", "max(<vec>, <vec>, key=lambda v: v.numel())",
-        "<vec>.clamp(min=<int>)", "opaque(<vec>)", "box.x", "<vec> * net.scale", "torch.sub(net.scale, <vec>)",
-        "<vec> + net.scale.to(torch.float64)", "(lambda v: v * 2)(<vec> - net.scale)",
-        "<vec>.as_subclass(Tagged)", "run_checkpoint(segment, <vec>, use_reentrant=False)",
-        "torch.vmap(lambda v: v * 2)(<vec>)",
-        "<vec>.contiguous()", "x.as_strided((x.shape[0],), (1,))", "<vec>.nan_to_num()", "model(<vec>)",
-        "x.view(x.dtype)",
-        "torch.func.grad(lambda v: (v * v).sum())(<vec>)", "<vec> * net.seen", "torch.full((x.shape[0],), <float>)",
-        "<vec> * float('nan')", "<vec>.conj()", "torch.ones(x.shape[0])", "<vec>.real", "net.shifted(<vec>)",
-        "untagged(<vec>)", "<vec> * -0.0", "torch.special.expit(<vec>)", "torch.relu(input=<vec>)",
-    ],
-    "scalar": [
-        "z", "<vec>.sum()", "<vec>[0]", "<vec>.mean()", "<vec>.max()", "<scalar> <vecop> <num>", "<vec> @ <vec>",
-        "(<vec> > 0).sum()", "torch.tensor(<int>)", "torch.tensor(1.5)", "<vec>.norm()", "<vec>[<int>]", "x[-1]",
-        "<scalar>.clone()", "<vec>.prod()",
-    ],
+    **tensors.EXPRESSIONS,
 }
 
 ASSIGNMENTS = [
@@ -181,38 +161,6 @@ CHANGES = [
     "type(box).made_count += 1", "log.append(complex(<float>, <float>))", "pair = (-0.0, *pair[1:])", "r = r * -0.0",
     "log.append(dataclasses.replace(Pair(<int>, items), first=<int>))", "log.append(sys.getrefcount)",
     "WEAK['new'] = Box(<int>); log.append(len(WEAK))", "WEAK['box'] = box; log.append(WEAK.get('box') is box)",
-]
-TENSORS = [
-    "x = x * 2", "y = x", "x += <num>", "y *= <num>", "x.add_(<num>)", "x.mul_(<vec>)", "x[0] = <num>",
-    "x[1:] = <num>", "x[numpy.int64(1):] = <num>", "x[:2] += <vec>[:2]", "x[x > <num>] = 0.", "x.zero_()",
-    "y = x.view(-1)",
-    "y = x[1:]; y += 1; y = x", "v = x.view(2, -1)\nv[0] = <num>", "x.copy_(<vec>)", "x.relu_()", "x.clamp_(-2, 2)",
-    "log.append(x)", "log.append(x[1:])", "log.append(x.view(-1))", "(<scalar>).backward()", "w.grad = None",
-    "(w * <vec>).sum().backward()", "(w + <vec>).mean().backward()", "log.append(w.grad)",
-    "(w.exp() + net.scale).mean().backward()", "log.append(torch.autograd.grad((w * <vec>).sum(), w)[0])",
-    "y.fill_(<num>)", "y = x.detach().requires_grad_()", "torch.add(x, <num>, out=y)", "y.data = x.data",
-    "y, x = x, y", "x.resize_(2)", "z += <num>", "items.append(x.shape[0])", "table['k'] = x.shape[0] + a",
-    "y = y.clone(); y[<int>] = <num>", "x.index_add_(0, torch.tensor([0]), x[:1])", "y.uniform_()", "y.normal_()",
-    "torch.manual_seed(<int>)", "y = y.double().float()", "z = z.to(torch.float64)", "x = x.unsqueeze(0).squeeze(0)",
-    "x = x.reshape(<int>, -1)", "y = torch.rand(x.shape[0])", "net.train(<bool>)", "net.calls += 1",
-    "y = checkpoint(<vec>)", "x = net(x)",
-    "with torch.no_grad(): net.scale.float().add_(<num>)", "y = y * net.scale.detach()",
-    "opt.zero_grad(); (w * net.scale).sum().backward(); opt.step()", "opt.step()",
-    "opt.param_groups[0]['lr'] = <float>",
-    "net.seen.add_(1)", "net.seen = net.seen + 1", "net.register_buffer('extra', (<vec>).detach().clone())",
-    "y = model(<vec>)",
-    "handle = net.register_forward_hook(lambda m, i, o: o * 2); x = net(x); handle.remove()",
-    "handle = w.register_hook(lambda g: log.append(<int>)); (w * <vec>).sum().backward(); handle.remove()",
-    "x = x.as_subclass(Tagged)", "x = torch.Tensor.as_subclass(x, torch.Tensor)",
-    "x = run_checkpoint(segment, <vec>, use_reentrant=False)",
-    "x = run_checkpoint(lambda v: v * torch.rand_like(v), <vec>, use_reentrant=False); x.sum().backward()",
-    "y = x.detach(); y += <num>", "y = x[:1].expand(x.shape[0])", "x.t_()", "x.requires_grad_(<bool>)",
-    "x.retain_grad()",
-    "y = x.unsqueeze(0)\ny.mul_(<num>)\ny = y[0]", "v = x[::2]; v.zero_()", "x.data = <vec>.detach()",
-    "torch.set_grad_enabled(<bool>)", "torch.set_default_dtype(torch.float64)", "log.append(torch.ones(1).dtype)",
-    "w.grad.zero_()", "torch.nn.utils.clip_grad_norm_([net.scale], 1.0)", "net.zero_grad()",
-    "net.scale.data.mul_(<num>)",
-    "net.scale = torch.nn.Parameter(torch.tensor(<num>) * 1.0)", "x.grad = None", "x = x.to(torch.bfloat16).float()",
 ]
 BREAKS = [
     "sot.graph_break()", "a = int(<scalar>) % 5", "r = <scalar>.item()", "log.append(opaque(<any>))",
@@ -257,7 +205,7 @@ IN_HANDLER = [
     "raise <error>(<int>)", "log.append(sys.exc_info()[0].__name__)", "log.append(e.__traceback__ is None)",
 ]
 
-NONLOCAL = "nonlocal b, c, items, table, y, z, s, box, log, other, rows, seen, pair, flag, r, t"
+NONLOCAL = "nonlocal b, c, items, table, y, z, s, box, log, other, rows, seen, pair, flag, r, t, mat"
 COMPOUND = [
     "if <bool>:\n    <block>\nelse:\n    <block>",
     "if <bool>:\n    <block>",
@@ -296,16 +244,16 @@ COMPOUND = [
     "for i in gen(<int> % 4, <int>):\n    <loop>",
     "for i in map(lambda v: v + <int>, <list>):\n    <loop>",
     "def inner(a, x):\n"
-    "    nonlocal b, c, items, table, y, z, s, box, log, other, rows, seen, pair, flag, r, t\n    <body>\n"
+    "    nonlocal b, c, items, table, y, z, s, box, log, other, rows, seen, pair, flag, r, t, mat\n    <body>\n"
     "    return a, x\na, x = inner(<int>, <vec>)",
     "def inner(p=<int>, *q, k=<any>, **rest):\n    <body>\n    return p, q, k, rest\n"
     "log.append(inner(<int>, <any>, k=<any>, m=<int>))",
     "def make(v=<int>):\n    def add(u):\n        nonlocal v\n        v += u\n        return v\n"
     "    return add\nadd = make(); add(<int>)\nlog.append((add(a), add))",
     "def steps(n, x):\n"
-    "    nonlocal b, c, items, table, y, z, s, box, log, other, rows, seen, pair, flag, r, t\n"
+    "    nonlocal b, c, items, table, y, z, s, box, log, other, rows, seen, pair, flag, r, t, mat\n"
     "    for i in range(n):\n        <genloop>\n        yield x\nfor y in steps(2, <vec>):\n    <loop>",
-    "def steps(a):\n    nonlocal b, c, items, table, y, z, s, box, log, other, rows, seen, pair, flag, r, t\n"
+    "def steps(a):\n    nonlocal b, c, items, table, y, z, s, box, log, other, rows, seen, pair, flag, r, t, mat\n"
     "    try:\n        <gen>\n        yield a\n    finally:\n        log.append('closed')\nit = steps(<int>)\n"
     "log.append(next(it, None))\n<block>\nlog.append([*it])",
     "match <any>:\n    case int() as a:\n        <block>\n    case [b, *other]:\n        <block>\n"
@@ -348,7 +296,8 @@ class Writer:
         return HOLE.sub(lambda m: self.expression(m[1], max(depth - 1, 0)), production)
 
     def statement(self, nesting: int, where: frozenset[str]) -> str:
-        families = [ASSIGNMENTS, TENSORS, CHANGES, TENSORS, CHANGES, BREAKS, EFFECTS]
+        families = [ASSIGNMENTS, tensors.STATEMENTS, CHANGES, tensors.STATEMENTS, CHANGES, BREAKS, EFFECTS,
+                    tensors.LAYOUTS, tensors.VALUES, tensors.WEIGHTS]
         for name, family in (("loop", IN_LOOP), ("gen", IN_GENERATOR), ("await", IN_COROUTINE),
                              ("handler", IN_HANDLER)):
             families += [family] * (name in where)
@@ -397,9 +346,9 @@ class Writer:
                              leave=self.pick(["False", "kind is KeyError", "kind is not None"]))
 
 
-LOCALS = """    a, b, c, i, s, t, r, items, table, box, flag, fuel, pair, seen, log, rows, other, y, z = (
+LOCALS = """    a, b, c, i, s, t, r, items, table, box, flag, fuel, pair, seen, log, rows, other, y, z, mat = (
         n, n + 1, 2, 0, text, 'm', real, start, named, thing, on, [0] * 6, (1, w), {{1, 2}}, [], [[1], [2, 3]],
-        [4, 5], x * 2, x.sum())
+        [4, 5], x * 2, x.sum(), torch.arange(6.).view(2, 3).mT)
 """
 MODULE = """
 INPUTS, NUMBERS, MODE = {inputs}, {numbers!r}, {mode!r}
@@ -442,5 +391,5 @@ def helper(n, x):
 
 {kind} program(x, w, n, text, real, start, named, thing, on):
 """ + LOCALS + """{program}    return (
-        a, b, c, i, s, t, r, items, table, box, flag, pair, seen, log, rows, other, x, y, z)
+        a, b, c, i, s, t, r, items, table, box, flag, pair, seen, log, rows, other, x, y, z, mat)
 """

@@ -15,10 +15,16 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
+from torch._functorch import compile_utils
+
+from sot.codegen import compile_graph
+from sot.codegen.compiled_graphs import independent_results
 from sot.codegen.emit import Emitter
 from sot.guards import guards, library_functions, tensor_guards
 from sot.interpreter import trace
 from sot.interpreter.machine import Machine
+from sot.torch_compat.operators import layouts
+from sot.values import numbers
 from sot.values.callables import CellValue
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue
 
@@ -38,14 +44,20 @@ def without_guards(kind: type) -> Mutant:
     return lambda: mock.patch.object(Machine, "guard", guard)
 
 
-def without(owner: Any, name: str, result: Any = None) -> Mutant:
-    """A method does nothing."""
-    return lambda: mock.patch.object(owner, name, lambda *_: result)
+def without(owner: Any, name: str, result: Any = None, argument: int | None = None) -> Mutant:
+    """A function does nothing: it returns that result, or that argument."""
+    return lambda: mock.patch.object(owner, name, lambda *args: result if argument is None else args[argument])
 
 
 GUARDS = (guards.IsGuard, guards.EqualsGuard, guards.TypeGuard, guards.LengthGuard, guards.KeysGuard,
           guards.HasKeyGuard, guards.CodeGuard, guards.NoHooksGuard, guards.SameGuard, guards.RelationGuard,
           library_functions.FlagGuard, tensor_guards.TensorGuard, tensor_guards.FactGuard, tensor_guards.ValuesGuard)
+COMPILED: dict[str, Mutant] = {     # found with a backend that compiles
+    "equal draws": lambda: mock.patch.object(compile_utils, "rand_ops", list(compile_utils.rand_ops)),
+    "weights saved by later parts": without(independent_results, "is_saved_later", False),
+    "other memory": without(compile_graph, "resizes_memory", False),
+    "numbers that do not fit": without(numbers, "fits", True),
+}
 MUTANTS: dict[str, Mutant] = {
     **{kind.__name__: without_guards(kind) for kind in GUARDS},
     "DistinctGuard": without(trace, "distinct_guards", ()),
@@ -58,6 +70,8 @@ MUTANTS: dict[str, Mutant] = {
     "output": without(Machine, "effect"),
     "positions of iterators": without(Emitter, "set_position"),
     "undoing at a break": without(Machine, "undoable"),
+    "layouts of kernels": without(layouts, "as_kernel", argument=3),
+    **COMPILED,
 }
 
 
@@ -71,7 +85,7 @@ def hunt(name: str, programs: int, seed: int) -> int:
             return
         tried += 1
         print(tried, flush=True)     # known even if the process dies
-        if differ.differs(source):
+        if differ.differs(source, "aot_eager" if name in COMPILED else "eager"):
             found = tried
     with MUTANTS[name]():
         each_program(programs, seed, one)

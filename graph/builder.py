@@ -99,7 +99,7 @@ class GraphBuilder:
         """The node that computes a number from others. It does not count as an operation."""
         assert ref.function is not None
         ref.node = self.graph.create_node("call_function", ref.function, tuple(map(self._to_node, ref.operands)))
-        ref.node.meta["example_value"] = ref.fake
+        ref.node.meta["example_value"], ref.node.meta["refuses"] = ref.fake, ref.may_raise
         self.nodes.append(ref.node)
         self.computed[ref.node] = ref
         return ref.node

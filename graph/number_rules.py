@@ -87,6 +87,11 @@ def is_operand(target: Any, place: int | str) -> bool:
     return name_of(target) in OF_ANY_SIZE and place != "alpha"
 
 
+def knows_nan(target: Any) -> bool:
+    """Whether a number that is NaN may mean something else than a tensor does: until torch 2.12 no bound at all."""
+    return name_of(target) in ("clamp", "clip")
+
+
 def is_of_lists(target: Any) -> bool:
     """Whether it is an operation on lists of tensors. For a backend that compiles it becomes one on each tensor."""
     return str(getattr(target, "__name__", "")).startswith(("_foreach_", "_fused_"))

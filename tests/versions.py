@@ -14,8 +14,6 @@ NEEDS_TORCH_2_12 = {
     **{f"test_padding_on_the_right[{name}-{backend}]": "its kernel for encoders takes no symbol, so that capture breaks"
        for name in ("relu", "first", "gelu") for backend in ("eager", "aot_eager")},
     "wrappers/test_padded_encoders.py::test_saved": "its kernel for encoders takes no symbol",
-    "[clamped-dtype0]": "its clamp() ignores a bound that is NaN, and compiled it does not",
-    "[clamped-dtype1]": "its clamp() ignores a bound that is NaN, and compiled it does not",
     "refuses_to_return_is_changed[aot_eager]": "it captures such a view, which its AOTAutograd cannot take",
     "have_the_default_dtype_that_the_function_sets[inductor]": "its inductor divides integers in float32",
     "test_frozen_weights_with_sizes_that_vary": "its frozen graphs run only as compiled ones",

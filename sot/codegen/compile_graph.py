@@ -34,7 +34,7 @@ from sot.codegen.compiled_graphs.operators.recurrent_layers import has_recurrenc
 from sot.codegen.compiled_graphs.operators.same_sizes import call_kernels
 from sot.codegen.compiled_graphs.operators.shuffles import call_permutations
 from sot.codegen.compiled_graphs.pieces import has_sparse, in_pieces, is_left_to_pytorch, shows_gradient
-from sot.codegen.compiled_graphs.recomputation import recompute_inside
+from sot.codegen.compiled_graphs.recomputation import compute_once_without_gradients, recompute_inside
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_operations import first_results, number_of_results, unused_operations
 from sot.codegen.compiled_graphs.wrong_gradients import (
@@ -193,6 +193,8 @@ class GraphCompiler:
         has_backward = has_gradients(graph.module)
         if has_backward:
             recompute_inside(graph.module)
+        else:
+            compute_once_without_gradients(graph.module)
         undo = ExitStack()
         undo.callback(separate_layers(graph.module))
         undo.callback(restate_changes(graph.module))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import NumberRef
-from sot.graph.number_rules import is_of_lists, is_operand, rule_of, takes_tensors
+from sot.graph.number_rules import is_of_lists, is_operand, knows_nan, rule_of, takes_tensors
 from sot.guards.draws import is_drawn
 from sot.guards.guards import IsGuard, RelationGuard, TypeGuard
 from sot.guards.origin import Attr, Origin, TensorPart
@@ -248,7 +248,7 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
     given: dict[int | str, Value] = dict(enumerate(args))
     given.update(kwargs)
     if takes_tensors(target) or is_of_lists(target) and (m.assumptions.interprets or not m.of_compilers):
-        return args, kwargs, {p for p, v in given.items() if is_operand(target, p) or fits(m, v, given)}
+        return args, kwargs, {p for p, v in given.items() if is_operand(target, p) or fits(m, target, v, given)}
     rule = rule_of(target)
     if rule is not None and rule.of_program is not None and not may_vary(m, rule.of_program, args, kwargs):
         return args, kwargs, ()
@@ -258,14 +258,14 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
         if is_dynamic(value) and value.pytype is float:
             if (known := special_value(m, value, special)) is not None:
                 given[place] = Const(known)
-            elif fits(m, value, given):
+            elif fits(m, target, value, given):
                 found.add(place)
     return [given[i] for i in range(len(args))], {key: given[key] for key in kwargs}, found
 
 
-def fits(m: Machine, value: Value, given: Mapping[int | str, Value]) -> bool:
-    """Guard that torch does not refuse a float because it is too large for a type. A compiled graph has a tensor in
-    place of the number, which becomes infinite. A random number cannot be guarded.
+def fits(m: Machine, target: Any, value: Value, given: Mapping[int | str, Value]) -> bool:
+    """Guard that torch does with a tensor what it does with this float. It refuses a float that is too large for a
+    type, where a tensor becomes infinite. A random number cannot be guarded.
     """
     if m.assumptions.interprets or not is_dynamic(value) or value.pytype is not float:
         return True
@@ -275,7 +275,7 @@ def fits(m: Machine, value: Value, given: Mapping[int | str, Value]) -> bool:
     dtypes = {torch.float32, *tensors, *(v.real for v in given.values() if v.pytype is torch.dtype)} - {torch.bool}
     (example, _), _ = operands(value, Const(0)) or ((0, 0), 0)
     if not math.isfinite(example) and all(d.is_floating_point or d.is_complex for d in dtypes):
-        return not is_finite(m, value).real
+        return not (knows_nan(target) and is_nan(m, value).real) and not is_finite(m, value).real
     limits = [torch.finfo(d) if d.is_floating_point or d.is_complex else torch.iinfo(d) for d in dtypes]
     return within(m, value, max(float(limit.min) for limit in limits), min(below(limit.max) for limit in limits))
 

@@ -77,3 +77,23 @@ def test_a_weight_that_one_part_changes_is_saved_by_another(program):
             found.append([weight._version - version, x.grad, weight.grad.clone(), model.grad.clone()])
     assert len(found) == 6
     torch.testing.assert_close(found[3:], found[:3])
+
+
+def test_a_part_changes_a_buffer_and_its_detached_view():
+    """The part before has made the view. AOTAutograd refuses inputs of a graph with gradients that share memory so."""
+    def program(x, scale, seen):
+        seen += 1
+        hidden = torch.tanh(x * scale)
+        view = seen.detach()
+        view.normal_()
+        seen += 1
+        return torch.tanh(hidden * scale), x * 2, x.sum(), view.detach()
+
+    def called(call):
+        torch.manual_seed(0)
+        x, scale = (torch.nn.Parameter(torch.rand(4)) for _ in range(2))
+        seen = torch.zeros(())
+        result, double, total, view = call(x, scale, seen)
+        (result + double + total).sum().backward()
+        return result, double, total, view, seen, x.grad, scale.grad, view.data_ptr() == seen.data_ptr()
+    torch.testing.assert_close(called(sot.to_static(program, backend="aot_eager")), called(program))

@@ -445,3 +445,31 @@ def test_gradients_with_a_history_through_a_reentrant_checkpoint(backend):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.testing.assert_close(run(lambda f: sot.to_static(f, backend=backend)), run(lambda f: f))
+
+
+def without_gradients(model, x):
+    with torch.no_grad():
+        return model(x) + torch.rand(4)
+
+
+def of_frozen_weights(model, x):
+    return model.requires_grad_(False)(x), torch.rand(4)
+
+
+def of_a_part(model, x):
+    frozen = checkpoint(nn.functional.dropout, x, use_reentrant=False)
+    return frozen, model(x).detach()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("program", [without_gradients, of_frozen_weights, of_a_part])
+def test_draws_in_a_checkpoint_that_nothing_goes_backward_through(program, reentrant):
+    """AOTAutograd refuses them."""
+    model = Blocks(reentrant)
+    translated = sot.to_static(program, backend="aot_eager")
+    for n in (2, 2, 3):
+        found = []
+        for call in translated, program:
+            torch.manual_seed(n)
+            found.append((call(copy.deepcopy(model), torch.ones(n, 4)), torch.rand(1)))
+        assert same(*found) is None

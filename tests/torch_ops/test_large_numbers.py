@@ -67,6 +67,38 @@ def test_torch_refuses_what_does_not_fit(fn, dtype):
         assert str(mine) == str(theirs), v
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("change", [lambda x, v: x.clamp_(torch.tensor(v)), lambda x, v: x.add_(torch.as_tensor(v * 2)),
+                                    lambda x, v: x.copy_(torch.tensor(v, dtype=torch.float32))])
+def test_a_tensor_of_a_number_that_does_not_fit_is_infinite(change, backend):
+    translated = sot.to_static(change, backend=backend, full_graph=True)
+    for v in (0.5, 1.5, 1e300, float("nan"), 2.5, -1e300, float("inf")):
+        mine, theirs = torch.zeros(2), torch.zeros(2)
+        assert str((translated(mine, v), mine)) == str((change(theirs, v), theirs)), v
+    assert len(translated.captures) == 2
+
+
+def clamp_of_torch_2_11(x, min=None, max=None):
+    if None not in (min, max):
+        return x.clamp_min(min).clamp_max(max)
+    if min is not None:
+        return x.clamp_min(min) if min == min else x.clone()
+    return x.clamp_max(max) if max == max else x.clone()
+
+
+@pytest.mark.filterwarnings("ignore:.*overrid")
+@pytest.mark.parametrize("clamp", [lambda x, v: x.clamp(v), lambda x, v: torch.clip(x, max=v) * 2,
+                                   lambda x, v: x.clamp(min=1, max=v)])
+def test_a_bound_that_is_no_number_is_what_the_kernel_makes_of_it(clamp):
+    """Until torch 2.12 a number that is NaN is no bound, and a tensor that is NaN makes all elements NaN."""
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("clamp", clamp_of_torch_2_11, "CPU")
+        translated, x = sot.to_static(clamp, backend="aot_eager"), torch.arange(4.0)
+        for v in (1.5, 2.5, float("inf"), float("nan"), 0.5, float("-inf"), float("nan")):
+            assert str(translated(x, v)) == str(clamp(x, v)), v
+        assert len(translated.captures) == 5     # finite: of one value, of many; each infinity; NaN
+
+
 def test_numbers_that_fit_are_one_capture():
     translated = sot.to_static(lambda x, v: x.clamp(max=v) + x.masked_fill(x > 1, v), backend="aot_eager")
     for v in (1.5, 2.5, 3.5, -1e30, 0.5, 1e-40):

@@ -34,8 +34,9 @@ class GraphEnd:
         self.set_results(results)
 
     def also_return(self, nodes: Iterable[fx.Node]) -> None:
-        """Return these tensors, too, detached."""
-        self.set_results([*self.output.args[0], *map(self.detached, nodes)])
+        """Return these tensors, too, detached, and these numbers."""
+        self.set_results([*self.output.args[0], *(
+            self.detached(n) if isinstance(n.meta["example_value"], torch.Tensor) else n for n in nodes)])
 
     def call(self, calls: Iterable[tuple[Callable[..., object], tuple]]) -> None:
         """Call these functions last."""

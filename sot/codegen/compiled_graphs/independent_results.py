@@ -16,7 +16,7 @@ from torch import fx
 from sot.backends import Backend
 from sot.backends.hooks_in_order import without_hooks
 from sot.codegen.build_graph import Graph
-from sot.codegen.compiled_graphs.pieces import Piece, is_saved_later, is_traced, tensors_of
+from sot.codegen.compiled_graphs.pieces import Piece, changes_shared, is_saved_later, is_traced, tensors_of
 from sot.torch_compat.autograd_nodes import node_above, saves_tensors
 from sot.torch_compat.dynamo.inputs import giving_symbols
 from sot.torch_compat.global_state import AUTOCAST_NESTING, STATE_SETTERS
@@ -264,7 +264,7 @@ class Cut:
         made_of = fx.GraphModule(module, new)
         recorded = inside.intersection(self.histories.recorded)
         goes_often = recorded and not recorded & self.histories.saving      # a compiled one can be gone through once
-        if goes_often or is_saved_later(nodes, later):
+        if goes_often or is_saved_later(nodes, later) or changes_shared(made_of):
             return made_of.forward, taken, given
         return Piece(backend, made_of, always_many=True), taken, given
 

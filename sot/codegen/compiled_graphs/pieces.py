@@ -203,7 +203,7 @@ def changes_shared(part: fx.GraphModule) -> bool:
     """
     fakes = [node.meta.get("example_value") for node in part.graph.find_nodes(op="placeholder")]
     places = [storage_id(fake) for fake in fakes if isinstance(fake, torch.Tensor)]
-    return len({*places}) < len(places) and any(changes_first(n) or "out" in n.kwargs for n in part.graph.nodes)
+    return len({*places}) < len(places) and any(n.meta.get("changes") for n in part.graph.nodes)
 
 
 def is_saved_later(part: Sequence[fx.Node], later: Sequence[fx.Node]) -> bool:

@@ -7,7 +7,7 @@ checkpoints keeps, are not computed again: the second run takes the results of t
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from sot.codegen.compiled_graphs.pieces import tensors_of
+from sot.codegen.compiled_graphs.unused_operations import results_of
 from sot.interpreter.torch_ops.checkpoints import CONTEXT, TRACED, run_checkpointed
 from sot.torch_compat.global_state import autocast_states, in_autocast_states
 from sot.torch_compat.hooks import saving_policy
@@ -31,10 +33,31 @@ def recompute_inside(module: fx.GraphModule) -> None:
     """
     twice = any(node.kwargs.get("create_graph") for node in module.graph.find_nodes(
         op="call_function", target=torch.autograd.grad))
+    for subgraph, _ in checkpoints_of(module):
+        subgraph.meta[TRACED] = computed_once if twice else recomputed_inside
+
+
+def compute_once_without_gradients(module: fx.GraphModule) -> None:
+    """Let the checkpoints through which no backward pass can go be plain parts of the graph. AOTAutograd refuses random
+    draws in a checkpoint of a graph that it does not cut.
+    """
+    changing = (node for node in module.graph.nodes if "changes" in node.meta)
+    goes_backward = any(map(has_history, (*results_of(module), *changing)))
+    for subgraph, node in checkpoints_of(module):
+        if not (goes_backward and has_history(node)):
+            subgraph.meta[TRACED] = computed_once
+
+
+def checkpoints_of(module: fx.GraphModule) -> Iterator[tuple[fx.GraphModule, fx.Node]]:
+    """The subgraphs of checkpoints, each with the node that runs it."""
     for part in module.modules():
         for node in part.graph.find_nodes(op="call_function", target=run_checkpointed) if isinstance(
                 part, fx.GraphModule) else ():
-            getattr(part, node.args[0].target).meta[TRACED] = computed_once if twice else recomputed_inside
+            yield getattr(part, node.args[0].target), node
+
+
+def has_history(node: fx.Node) -> bool:
+    return any(tensor.requires_grad for tensor in tensors_of(node))
 
 
 def computed_once(subgraph: fx.GraphModule, *given: torch.Tensor) -> Any:

@@ -1,8 +1,8 @@
-"""Operations that do more than compute a tensor which no result of the graph needs: AOTAutograd would remove them.
+"""Operations that do more than compute what no result of the graph needs: AOTAutograd would remove them.
 
 One draws random numbers: the program's generator advances, and later random numbers depend on it. Another looks at
 values, and the program may call it for its exception alone. So a backend that compiles gets a graph that also returns
-these tensors, and ``first_results`` drops them again.
+their results, and ``first_results`` drops them again.
 """
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from torch import fx
 
 from sot.codegen.compiled_graphs.failing_changes import REFUSES
 from sot.torch_compat.data_symbols import symbols_of
+
+NUMBERS = torch.SymInt, torch.SymFloat, torch.SymBool
 
 
 def number_of_results(module: fx.GraphModule) -> int:
@@ -27,7 +29,8 @@ def results_of(module: fx.GraphModule) -> tuple[fx.Node, ...]:
 
 def unused_operations(module: fx.GraphModule) -> list[fx.Node]:
     """The nodes that draw random numbers into a tensor on which no result of the graph depends, or may raise when they
-    compute it. A compiled graph returns no tensor of which the program never learns the size (``x[mask]``).
+    compute a tensor or a number. A compiled graph returns no tensor of which the program never learns the size
+    (``x[mask]``).
     """
     needed: set[fx.Node] = set()
     waiting = [*results_of(module)]
@@ -36,10 +39,15 @@ def unused_operations(module: fx.GraphModule) -> list[fx.Node]:
         if node not in needed:
             needed.add(node)
             waiting += node.all_input_nodes
-    return [node for node in module.graph.nodes if node not in needed
-            and isinstance(made := node.meta.get("example_value"), torch.Tensor)
-            and (node.meta.get("draws") or node.meta.get(REFUSES) and "changes" not in node.meta
-                 and not symbols_of(made))]
+    return [node for node in module.graph.nodes if node not in needed and does_more(node)]
+
+
+def does_more(node: fx.Node) -> bool:
+    made = node.meta.get("example_value")
+    if isinstance(made, torch.Tensor):
+        refuses = node.meta.get(REFUSES) and "changes" not in node.meta and not symbols_of(made)
+        return bool(node.meta.get("draws") or refuses)
+    return isinstance(made, NUMBERS) and bool(node.meta.get(REFUSES))
 
 
 def first_results(call: Callable[..., Any], count: int) -> Callable[..., Any]:

@@ -244,7 +244,7 @@ def joined(kind: type, a: Value, b: Value, write: Callable[[Emitter], str], name
     """A number computed from two, by a function that raises for no numbers."""
     later = [v for v in (a, b) if isinstance(v, DeferredScalar)]
     return DeferredScalar(kind, frozenset().union(*(v.points for v in later)), write, bits,
-                          1 + max(v.depth for v in later), number=computing(name, kind, a, b))
+                          1 + max((v.depth for v in later), default=0), number=computing(name, kind, a, b))
 
 
 def compared(m: Machine, symbol: str, a: Value, b: Value) -> Value:

@@ -36,9 +36,10 @@ def of_varying(m: Machine, data: Value, kwargs: dict[str, Value]) -> Value | Non
         return None
     if any(isinstance(v, DeferredScalar) for v in numbers) and {v.pytype for v in numbers} != {int}:
         return None     # torch has symbols for floats of data in a list
-    if float in {v.pytype for v in numbers} and shape:
-        if dtype.real is torch.int64:
-            return None
+    has_floats = float in {v.pytype for v in numbers}
+    if has_floats and dtype.real is torch.int64 and shape:
+        return None
+    if has_floats and dtype.real is not torch.int64:    # torch.full refuses numbers that torch.tensor makes infinite
         floats: list[Value] = [v if v.pytype is float else as_float(m, v) for v in numbers]
         return torch_call(m, "call_function", torch.tensor, [*nested(floats, shape, ListValue)], kwargs)
     if numbers[0].pytype is int and dtype.real is None:

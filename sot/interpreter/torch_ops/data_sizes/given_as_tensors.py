@@ -41,7 +41,7 @@ def as_numbers(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value
     """
     if name not in KEEP_NUMPYS_TYPES and "setitem" not in name and any(map(is_other, (*args, *kwargs.values()))):
         args, kwargs = [as_python(m, v) for v in args], {key: as_python(m, v) for key, v in kwargs.items()}
-    if name in MAKERS and args and isinstance(args[0], Const) and isinstance(args[0].real, np.generic):
+    if name in MAKERS and args and isinstance(args[0], Const) and issubclass(args[0].pytype, np.generic):
         return with_its_dtype(args[0].real, args, kwargs)
     if name not in SIZES:
         return args, kwargs

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 
 from sot.backends.gradients import results_of
 from sot.backends.results.distinct import is_strided
-from sot.torch_compat.autograd_nodes import edge_of, edge_to, has_backward_hooks, node_above, number_of, passing_on
+from sot.torch_compat.autograd_nodes import any_has_hooks, edge_of, edge_to, node_above, number_of, passing_on
 from sot.torch_compat.dynamo.inputs import placeholder_values
 
 BACKENDS = logging.getLogger("sot.backends")
@@ -32,7 +32,7 @@ def with_hooks_in_order(compiled: Run, gm: GraphModule) -> Run:
     ``example_value``.
     """
     fakes, places = placeholder_values(gm), leaves_of(gm)
-    leaves = [i for same in places.values() for i in same]
+    leaves = tuple(i for same in places.values() for i in same)
     results = [*results_of(gm).values()] if len(places) > 1 else []
     if not results or not all(is_strided(fakes[i]) for i in leaves):
         return compiled
@@ -42,7 +42,7 @@ def with_hooks_in_order(compiled: Run, gm: GraphModule) -> Run:
     varies = any(fakes[i]._version for i in leaves) or backward.depends_on_results()
 
     def run(*inputs: Any) -> Any:
-        if not any(has_backward_hooks(inputs[i]) for i in leaves):
+        if not any_has_hooks(inputs, leaves):
             return compiled(*inputs)
         if varies:
             BACKENDS.debug("a graph runs as it is: which hooks are called, or in which order, depends on the results "
@@ -59,10 +59,10 @@ def with_hooks_in_order(compiled: Run, gm: GraphModule) -> Run:
 
 def without_hooks(compiled: Run, gm: GraphModule) -> Run:
     """``compiled``, but ``gm`` where leaves have hooks: for parts in another order than the program's."""
-    leaves = [i for same in leaves_of(gm).values() for i in same]
+    leaves = tuple(i for same in leaves_of(gm).values() for i in same)
 
     def run(*inputs: Any) -> Any:
-        return gm(*inputs) if any(has_backward_hooks(inputs[i]) for i in leaves) else compiled(*inputs)
+        return gm(*inputs) if any_has_hooks(inputs, leaves) else compiled(*inputs)
     return run
 
 

@@ -15,6 +15,7 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 from sot import _hook
+from sot.torch_compat import native
 
 FREED = "backward through the graph a second time"      # of the error when a freed tensor is used
 USES_BY_AUTOGRAD = 3    # of a gradient that nothing else holds, in a hook that ``torch.autograd.grad`` calls
@@ -148,6 +149,14 @@ def number_of(node: Any) -> int:
 def has_backward_hooks(leaf: torch.Tensor) -> bool:
     """Whether autograd calls functions of Python when the gradient of a leaf arrives."""
     return bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
+
+
+def any_has_hooks(inputs: tuple, leaves: tuple[int, ...]) -> bool:
+    """The same for any of the inputs with these indices."""
+    tensors = native.module("tensors")
+    if tensors is not None and not tensors.may_have_hooks(inputs, leaves):
+        return False
+    return any(has_backward_hooks(inputs[i]) for i in leaves)
 
 
 def passing_on(tensor: torch.Tensor) -> torch.Tensor:

@@ -217,6 +217,27 @@ PyObject *meets(PyObject *, PyObject *args)
     return memory != nullptr ? PyBool_FromLong(matches(check)) : nullptr;
 }
 
+/* Hooks of tensors in Python have an object in autograd's data. So has a dict of hooks that has become empty. */
+PyObject *may_have_hooks(PyObject *, PyObject *args)
+{
+    PyObject *tensors, *indices;
+    if (!PyArg_ParseTuple(args, "O!O!:may_have_hooks", &PyTuple_Type, &tensors, &PyTuple_Type, &indices)) {
+        return nullptr;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(indices); i++) {
+        Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(indices, i));
+        if (index < 0 || index >= PyTuple_GET_SIZE(tensors)) {
+            PyErr_SetString(PyExc_IndexError, "may_have_hooks: there is no such tensor");
+            return nullptr;
+        }
+        const AutogradMeta *meta = autograd_of(impl_of(PyTuple_GET_ITEM(tensors, index)));
+        if (meta != nullptr && (!meta->hooks_.empty() || meta->post_acc_grad_hooks_ != nullptr)) {
+            Py_RETURN_TRUE;
+        }
+    }
+    Py_RETURN_FALSE;
+}
+
 /* The offset of the address in an object; 0 if it is not between `from` and `to`. */
 Py_ssize_t find(const void *address, const void *object, Py_ssize_t from, Py_ssize_t to)
 {
@@ -280,6 +301,9 @@ PyMethodDef methods[] = {
      "spec(example, sizes, strides, torch.Tensor): a specification; None in sizes and strides matches any. None if "
      "the example is not a plain tensor."},
     {"meets", meets, METH_VARARGS, "meets(spec, value): whether the value is such a tensor."},
+    {"may_have_hooks", may_have_hooks, METH_VARARGS,
+     "may_have_hooks(tensors, indices): whether tensors of a tuple, those with these indices, may have hooks for their "
+     "gradients."},
     {"move_to_storage", move_to_storage, METH_VARARGS,
      "move_to_storage(fake, source): lets a tensor without data use the storage of another one, or, if source is None, "
      "a new storage of the same size. Sizes and strides stay; the version is 0."},

@@ -7,6 +7,7 @@ from harness import Programs
 from torch import nn
 
 import sot
+from sot.torch_compat.autograd_nodes import any_has_hooks
 
 programs = Programs()
 
@@ -100,3 +101,19 @@ def test_a_graph_with_hooks_is_compiled():
     for _ in range(2):
         translated(weights, torch.ones(3, 4))[0].sum().backward()
     assert len(ran) == 2
+
+
+@pytest.mark.parametrize("method", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_that_come_and_go(method):
+    log = []
+    translated, weights = sot.to_static(a_weight_used_twice, backend="aot_eager"), [
+        torch.randn(4, 4, requires_grad=True) for _ in range(6)]
+    for hooked in (False, True, False, True):
+        handle = getattr(weights[1], method)(lambda w: log.append(hooked)) if hooked else None  # noqa: B023 - at once
+        before = len(log)
+        translated(weights, torch.ones(3, 4))[0].sum().backward()
+        assert len(log) == before + hooked and any_has_hooks(tuple(weights), (0, 1)) == hooked
+        assert not any_has_hooks(tuple(weights), (0, 2))
+        if handle is not None:
+            handle.remove()
+    assert translated.captures[0].stopped is None

@@ -42,7 +42,7 @@ from sot.torch_compat.autograd_nodes import (
     zeros_for,
 )
 from sot.torch_compat.global_state import autocast_states, in_autocast_states
-from sot.torch_compat.tensors import storage_id
+from sot.torch_compat.tensors import storage_id, versions_of
 
 Run = Callable[..., Any]
 COPIED_ELEMENTS = 65_536        # at each call: counters and running statistics
@@ -243,10 +243,6 @@ class Call:
             if isinstance(given, torch.Tensor) and given.requires_grad:
                 inputs[edge_of(given)].append(i)
         return [(place, inputs.get(edge, [])) for place, edge in wanted_edges(node)]
-
-
-def versions_of(inputs: Sequence[Any]) -> list[int]:
-    return [given._version for given in inputs if isinstance(given, torch.Tensor) and not given.is_inference()]
 
 
 def backward(node: Any, call: Call, gradients: Gradients, compiled: Callable[[Gradients], Any]) -> Any:

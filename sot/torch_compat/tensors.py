@@ -92,6 +92,15 @@ def slow_spec(example: torch.Tensor, layout: Layout) -> Any:
     return _hook.slow_tensor_spec(TensorChecks([example], [layout]).check)
 
 
+def versions_of(values: Sequence[Any]) -> list[int]:
+    """The versions of the tensors among some values. Those of inference mode have none."""
+    tensors = native.module("tensors")
+    if tensors is not None:
+        found: list[int] = tensors.versions(tuple(values), torch.Tensor)
+        return found
+    return [value._version for value in values if isinstance(value, torch.Tensor) and not value.is_inference()]
+
+
 def tensor_summary(t: torch.Tensor, sizes: Sequence[int | None] = ()) -> str:
     """For example ``float32 tensor of shape (2, 3) on cpu, requires grad``. A size of None is any size."""
     if is_wrapper_class(type(t)):

@@ -195,3 +195,12 @@ def test_a_history_that_autograd_refuses_to_return(name):
     g = sot.to_static(fn, backend="eager")
     assert called(g) == called(fn)
     assert all(c.stopped is None or c.stopped.reason.name != "INTERNAL" for c in g.captures)
+
+
+def test_versions_of_many_tensors_at_once():
+    changed, weight = torch.ones(2).add_(1).add_(1), torch.nn.Parameter(torch.ones(2))
+    with torch.inference_mode():
+        without = torch.ones(2)
+    with torch.no_grad():
+        weight.mul_(2)
+    assert known.versions_of([changed, 3, without, weight, None, changed.detach()]) == [2, 1, 2]

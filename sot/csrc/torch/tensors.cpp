@@ -238,6 +238,27 @@ PyObject *may_have_hooks(PyObject *, PyObject *args)
     Py_RETURN_FALSE;
 }
 
+PyObject *versions(PyObject *, PyObject *args)
+{
+    PyObject *values, *tensor_class;
+    if (!PyArg_ParseTuple(args, "O!O!:versions", &PyTuple_Type, &values, &PyType_Type, &tensor_class)) {
+        return nullptr;
+    }
+    PyObject *found = PyList_New(0);
+    for (Py_ssize_t i = 0; found != nullptr && i < PyTuple_GET_SIZE(values); i++) {
+        PyObject *value = PyTuple_GET_ITEM(values, i);
+        if (!PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject *>(tensor_class)) || impl_of(value)->is_inference()) {
+            continue;
+        }
+        PyObject *version = PyLong_FromUnsignedLong(impl_of(value)->version_counter().current_version());
+        if (version == nullptr || PyList_Append(found, version) < 0) {
+            Py_CLEAR(found);
+        }
+        Py_XDECREF(version);
+    }
+    return found;
+}
+
 /* The offset of the address in an object; 0 if it is not between `from` and `to`. */
 Py_ssize_t find(const void *address, const void *object, Py_ssize_t from, Py_ssize_t to)
 {
@@ -304,6 +325,9 @@ PyMethodDef methods[] = {
     {"may_have_hooks", may_have_hooks, METH_VARARGS,
      "may_have_hooks(tensors, indices): whether tensors of a tuple, those with these indices, may have hooks for their "
      "gradients."},
+    {"versions", versions, METH_VARARGS,
+     "versions(values, torch.Tensor): the versions of the tensors of a tuple, but of those of inference mode, which "
+     "have none."},
     {"move_to_storage", move_to_storage, METH_VARARGS,
      "move_to_storage(fake, source): lets a tensor without data use the storage of another one, or, if source is None, "
      "a new storage of the same size. Sizes and strides stay; the version is 0."},

@@ -39,6 +39,7 @@ from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_
 from sot.codegen.compiled_graphs.unused_operations import first_results, number_of_results, unused_operations
 from sot.codegen.compiled_graphs.wrong_gradients import (
     cuts_history,
+    functions_of_views,
     needs_old_values,
     resizes_memory,
     returns_conjugated,
@@ -229,7 +230,8 @@ class GraphCompiler:
             return graph.module.forward     # a compiled graph would show a part of the gradient
         is_whole = any(is_pushing(setter) for setter, _, _ in graph.states) or any(
             node.target in ONLY_WHOLE for node in nodes)
-        as_it_is = is_whole or graph.has_numpy and self.cuts or graph.has_generator or any(
+        of_views = functions_of_views(graph.module) if self.cuts else set()
+        as_it_is = is_whole or bool(of_views) or graph.has_numpy and self.cuts or graph.has_generator or any(
             shows_gradient(node) or is_drawn_in_order(node) or node.target in ONLY_AS_IT_IS or is_opaque(node.target)
             or self.cuts and (
                 node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node) or loses_check(node)
@@ -244,7 +246,7 @@ class GraphCompiler:
             except BackendError:
                 pass
         if self.cuts and graph.can_be_cut and not is_whole and not marks_tensors(graph.module):
-            plain = *ONLY_AS_IT_IS, *AS_IT_IS_UNLESS_SAVED
+            plain = *ONLY_AS_IT_IS, *AS_IT_IS_UNLESS_SAVED, *of_views
             return in_pieces(graph.module, self.backend, plain) or graph.module.forward
         raise RestartCapture(COMPILES, compiles=True)
 

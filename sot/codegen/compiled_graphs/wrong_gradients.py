@@ -1,6 +1,7 @@
 """Graphs of which AOTAutograd computes wrong gradients, or none, or which it cannot trace. They run as they are."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ from torch.utils._pytree import tree_leaves
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.inputs.shared_arguments import is_plain
 from sot.codegen.compiled_graphs.inputs.versions import NORMS
-from sot.codegen.compiled_graphs.pieces import changes_first
+from sot.codegen.compiled_graphs.pieces import changes_first, tensors_of, tuple_of
 from sot.codegen.compiled_graphs.unused_operations import results_of
+from sot.interpreter.torch_ops.autograd import is_function_of_program
 from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.tensors import storage_id
 
@@ -75,6 +77,28 @@ def needs_old_values(graph: Graph) -> bool:
             if any(map(has_history, tree_leaves(made))):
                 return True
     return False
+
+
+def functions_of_views(module: fx.GraphModule) -> set[Callable[..., Any]]:
+    """The autograd functions of the program that return views of their arguments of which results of the graph are
+    parts.
+
+    AOTAutograd makes such a result again after the compiled graph, as a view of the base, so its gradient goes around
+    the program's backward. It keeps only what a function returns of an input itself, which is a result as it is.
+    """
+    inputs = {storage_id(t) for node in module.graph.find_nodes(op="placeholder") for t in tensors_of(node)}
+    results = [(node, storage_id(t)) for node in results_of(module) if isinstance(node, fx.Node)
+               for t in tensors_of(node) if t.requires_grad]
+    found = set()
+    for node in module.graph.nodes:
+        if not is_function_of_program(node.target):
+            continue
+        given = {storage_id(t) for n in node.all_input_nodes for t in tensors_of(n)}
+        views = given & {storage_id(t) for t in tensors_of(node) if t.requires_grad}
+        kept = {n for n, place in results if place in inputs and (tuple_of(n) or n) is node}
+        if any(place in views and n not in kept for n, place in results):
+            found.add(node.target)
+    return found
 
 
 def has_history(value: Any) -> bool:

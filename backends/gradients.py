@@ -38,6 +38,7 @@ from sot.torch_compat.autograd_nodes import (
     edges_inside,
     hooks_of,
     node_above,
+    refused,
     wanted_edges,
     zeros_for,
 )
@@ -101,7 +102,8 @@ class Histories:
         self.views: set[int] = set()              # the results that are views of values inside of the graph, and
         self.of_bases: set[int] = set()           # those of them whose base has the compiled node
         self.places: dict[int, set[int]] = {}     # the results by their number at the compiled node; at the first run
-        if not any(node_above(fake) is not None and fake._version for fake in tensors):     # none has a new history
+        # none has a new history, or one that autograd does not show
+        if not any(refused(t) or node_above(t) is not None and t._version for t in tensors):
             self.below = self.inputs_below(gm, fakes)
         if len(self.below) > 1:
             made = results_of(gm)

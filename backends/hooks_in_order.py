@@ -17,7 +17,15 @@ from torch.fx import GraphModule
 
 from sot.backends.gradients import results_of
 from sot.backends.results.distinct import is_strided
-from sot.torch_compat.autograd_nodes import any_has_hooks, edge_of, edge_to, node_above, number_of, passing_on
+from sot.torch_compat.autograd_nodes import (
+    any_has_hooks,
+    edge_of,
+    edge_to,
+    node_above,
+    number_of,
+    passing_on,
+    refused,
+)
 from sot.torch_compat.dynamo.inputs import placeholder_values
 
 BACKENDS = logging.getLogger("sot.backends")
@@ -70,7 +78,7 @@ def leaves_of(gm: GraphModule) -> dict[Edge, list[int]]:
     """The inputs that are leaves: those that are the same one together."""
     found: dict[Edge, list[int]] = defaultdict(list)
     for i, fake in enumerate(placeholder_values(gm)):
-        if isinstance(fake, torch.Tensor) and fake.requires_grad and fake.grad_fn is None:
+        if isinstance(fake, torch.Tensor) and fake.requires_grad and not refused(fake) and fake.grad_fn is None:
             found[edge_of(fake)].append(i)
     return found
 

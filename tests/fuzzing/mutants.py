@@ -10,15 +10,15 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
 from torch._functorch import compile_utils
 
 from sot.codegen import compile_graph
-from sot.codegen.compiled_graphs import independent_results
+from sot.codegen.compiled_graphs import independent_results, pieces
 from sot.codegen.emit import Emitter
 from sot.guards import guards, library_functions, tensor_guards
 from sot.interpreter import trace
@@ -49,12 +49,21 @@ def without(owner: Any, name: str, result: Any = None, argument: int | None = No
     return lambda: mock.patch.object(owner, name, lambda *args: result if argument is None else args[argument])
 
 
+def both(first: Mutant, second: Mutant) -> Mutant:
+    @contextmanager
+    def changed() -> Iterator[None]:
+        with first(), second():
+            yield
+    return changed
+
+
 GUARDS = (guards.IsGuard, guards.EqualsGuard, guards.TypeGuard, guards.LengthGuard, guards.KeysGuard,
           guards.HasKeyGuard, guards.CodeGuard, guards.NoHooksGuard, guards.SameGuard, guards.RelationGuard,
           library_functions.FlagGuard, tensor_guards.TensorGuard, tensor_guards.FactGuard, tensor_guards.ValuesGuard)
 COMPILED: dict[str, Mutant] = {     # found with a backend that compiles
     "equal draws": lambda: mock.patch.object(compile_utils, "rand_ops", list(compile_utils.rand_ops)),
-    "weights saved by later parts": without(independent_results, "is_saved_later", False),
+    "weights saved by later parts": both(without(independent_results, "is_saved_later", False),
+                                         without(pieces, "is_saved_later", False)),
     "other memory": without(compile_graph, "resizes_memory", False),
     "numbers that do not fit": without(numbers, "fits", True),
 }

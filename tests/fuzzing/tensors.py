@@ -158,17 +158,23 @@ LAYOUTS = [
     "(<empty> * 2).sum().backward()", "y = <empty>\ntorch.sin(<vec>, out=y)\nlog.append(y)",
     "log.append(<empty>.is_set_to(x[:0]))",
 ]
-VALUES = [
+DRAWS = [
+    "y = <drawn>", "x = <drawn>", "<drawn>.sum().backward()", "log.append(<drawn>)",
+    "(<drawn> * <drawn>).mean().backward()", "log.append(torch.autograd.grad(<drawn>.sum(), w))",
+    "y = <draw>; x = <draw>", "x = (lambda d: <vec> * d() - w * d())(lambda: <draw>)",
+    "y = [<draw> * w for i in range(2)]\nlog.append(y)\ny = y[1] * <vec>",
+    "y = x + w * torch.randn_like(w)\nz = (y * torch.randn_like(w)).sum()", "log.append((w * <draw>, torch.rand(1)))",
+]
+BOUNDED = [
     "x = <bounded>", "y = <bounded>", "log.append(<bounded>)", "x.clamp_(<bound>, <bound>)", "y.clip_(<bound>)",
     "x.clamp_min_(<bound>)", "r = min(<float>, r)", "r = max(r, <float>, <float>)",
-    "(w.clamp(<bound>) * <vec>).sum().backward()",
-    "r = float('nan')", "r = <scalar>.item()\ny = y.clamp(max=r)", "<bounded>.sum().backward()",
-    "y = <drawn>", "x = <drawn>", "<drawn>.sum().backward()", "log.append(<drawn>)",
-    "(<drawn> * <drawn>).mean().backward()",
-    "log.append(torch.autograd.grad(<drawn>.sum(), w))", "y = <draw>; x = <draw>",
+    "(w.clamp(<bound>) * <vec>).sum().backward()", "r = float('nan')", "r = <scalar>.item()\ny = y.clamp(max=r)",
+    "<bounded>.sum().backward()",
+]
+READ = [
     "k_ = <read>\nlog.append((torch.tensor([k_]), <vec>[k_:], k_))",
-    "k_ = <read>\nx = x[k_ % 2:]\ny = torch.full((min(k_, 9),), k_)",
-    "k_ = <read>\nlog.append(x[k_])", "k_ = <read>\nlog.append((torch.zeros(min(k_, 9)), torch.ones(2) * k_))",
+    "k_ = <read>\nx = x[k_ % 2:]\ny = torch.full((min(k_, 9),), k_)", "k_ = <read>\nlog.append(x[k_])",
+    "k_ = <read>\nlog.append((torch.zeros(min(k_, 9)), torch.ones(2) * k_))",
     "k_ = <read>\nlog.append(torch.tensor([k_, x.shape[0], 2])[k_ % 3])", "a = <read>", "a = <read>\nx[:a] = a",
     "k_ = <read>\ny = y.clone()\ny[k_] = k_\nlog.append(k_ > 1)", "log.append(torch.arange(min(<read>, 9)))",
     "k_ = <read>\nif k_ > 1:\n    x = x * k_\nlog.append(mat[:k_])", "items.append(<read>); y = torch.tensor(items)",
@@ -181,6 +187,10 @@ WEIGHTS = [
     "y = <vec> * <weight>\nsot.graph_break()\nwith torch.no_grad():\n    <change>\nx = y * <weight> + <vec>",
     "<change>\nsot.graph_break()\ny = (<vec> * <weight>).sin()\n<change>", "x = net(x)\n<change>\nx = net(x)",
     "with torch.no_grad():\n    <change>\nx = x * <weight>\ntorch.manual_seed(3)\ny = y * <weight> + torch.rand(1)",
+    "with torch.no_grad():\n    <change>\ntorch.manual_seed(3)\ny = w * <weight> + torch.rand(1)\nsot.graph_break()\n"
+    "y.sum().backward()",
+    "y = <vec> * w\nwith torch.no_grad():\n    <change>\nz = (w * <weight>).sum()\nsot.graph_break()\n"
+    "y.sum().backward(); z.backward()",
     "x = x.sin() * net.scale\nwith torch.no_grad(): <change>\nx.sum().backward()",
     "with torch.no_grad(): <change>\nlog.append((net.scale._version, net.seen._version))",
     "y = <weight>.view(-1)\nwith torch.no_grad(): <change>\nlog.append(y)", "log.append(<weight>.grad)",

@@ -303,3 +303,20 @@ def test_a_view_whose_history_autograd_refuses_to_return_is_changed(backend):
         assert call(view).tolist() == [0, 0]
         assert view.detach().tolist() == [0, 0]
     assert not any("capture failed" in str(capture.stopped) for capture in translated.translator.captures)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_one_of_several_views_is_changed_without_gradients(backend):
+    """Autograd does not return its history from then on, neither that of its fake."""
+    def fn(view):
+        double = view * 2
+        view += True
+        return double
+
+    translated = sot.to_static(fn, backend=backend)
+    for call in (fn, translated, translated):
+        base = torch.arange(4.0, requires_grad=True) * 1
+        with torch.no_grad():
+            assert call(base.split(2)[1]).tolist() == [4, 6]
+        assert base.tolist() == [0, 1, 3, 4]
+    assert not any("capture failed" in str(capture.stopped) for capture in translated.captures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from harness import same
+from harness import caught, same
 from torch.utils.checkpoint import checkpoint
 
 import sot
@@ -98,3 +98,41 @@ def test_an_argument_that_an_operation_resizes(backend):
     for n in (2, 3, 4):
         x, y, z = torch.ones(n, 3) * n, torch.empty(0), torch.empty(0)
         assert same((translated(x, y), y), (resized(x, z), z)) is None
+
+
+def of_a_result(x):
+    y = x * 2
+    y.clip_(1)
+    return x * 2
+
+
+def of_what_was_read_before(x):
+    y = x * 2
+    total = y.sum()
+    y.index_fill_(0, torch.tensor(9), 1)
+    return total
+
+
+def of_a_part(x):
+    y = x * 2
+    y[0].clip_(1)
+    return y
+
+
+def which_the_program_catches(x):
+    y = x * 2
+    try:
+        y.clip_(1)
+    except NotImplementedError:
+        return y
+    return x * 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fn", [of_a_result, of_what_was_read_before, of_a_part, which_the_program_catches])
+def test_a_change_that_raises_and_that_nothing_reads(fn, backend):
+    """Its kernel refuses the dtype, or the index. AOTAutograd removes the change."""
+    translated = sot.to_static(fn, backend=backend)
+    for _ in range(2):
+        x = torch.ones(2, 2, dtype=torch.complex64)
+        assert same(caught(translated, x), caught(fn, x)) is None

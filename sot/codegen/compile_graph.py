@@ -43,6 +43,7 @@ from sot.codegen.compiled_graphs.wrong_gradients import (
     needs_old_values,
     resizes_memory,
     returns_conjugated,
+    saves_what_it_changes,
 )
 from sot.graph.fake_rules import is_opaque, on_packed, part_of_sparse, recurrence
 from sot.graph.generator_nodes import NODES as NODES_OF_GENERATORS
@@ -454,7 +455,7 @@ def needs_order(graph: Graph) -> bool:
     """
     return (share_memory(graph) or raises_after_data(graph) or changes_history_by_data(graph)
             or returns_conjugated(graph.module) or needs_old_values(graph) or cuts_history(graph)
-            or resizes_memory(graph))
+            or saves_what_it_changes(graph) or resizes_memory(graph))
 
 
 def with_inference_results(compiled: Callable, which: Sequence[int]) -> Callable:

@@ -118,7 +118,7 @@ def fake_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTen
     if mode := symbolic_mode(gm):
         tell_symbols(gm, mode)
         return mode, [
-            given if recorded is None else recorded
+            given if recorded is None else as_given(given, recorded)
             for given, recorded in zip(example_inputs, placeholder_values(gm), strict=True)
         ]
     if modes := fake_modes(example_inputs):
@@ -129,6 +129,12 @@ def fake_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTen
         mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
         for value in example_inputs
     ]
+
+
+def as_given(given: Any, recorded: Any) -> Any:
+    """Capture's own fake of an input, without the history that the program has given the input (``x.mul_(weight)``)."""
+    tensors = isinstance(given, torch.Tensor) and isinstance(recorded, torch.Tensor)
+    return recorded.detach() if tensors and recorded.requires_grad and not given.requires_grad else recorded
 
 
 def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTensorMode, list[Any]]:

@@ -13,11 +13,16 @@ from sot.codegen.compiled_graphs.inputs.shared_arguments import is_plain
 from sot.codegen.compiled_graphs.inputs.versions import NORMS
 from sot.codegen.compiled_graphs.pieces import changes_first, tensors_of, tuple_of
 from sot.codegen.compiled_graphs.unused_operations import results_of
+from sot.graph.nodes import name_of
 from sot.interpreter.torch_ops.autograd import is_function_of_program
 from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.tensors import storage_id
 
 RESIZES = "resize_", "resize_as_", torch.resize_as_, "set_"
+
+# Changes in place whose gradients do not depend on the value from before.
+ADDING = frozenset(("add", "sub", "iadd", "isub", "copy", "setitem", "fill", "index_add", "index_put", "index_copy",
+                    "scatter", "scatter_add", "masked_scatter", "masked_fill", "index_fill", "lerp"))
 
 
 def returns_conjugated(module: fx.GraphModule) -> bool:
@@ -48,6 +53,22 @@ def cuts_history(graph: Graph) -> bool:
     results = [node.meta.get("example_value") for node in results_of(graph.module)] if changed else []
     found = {id(fake) for fake in (*changed, *results) if has_history(fake)}
     return bool(changed) and len(found) > 1
+
+
+def saves_what_it_changes(graph: Graph) -> bool:
+    """Whether an input without a history is changed by an operation whose gradient may need the value from before
+    (``x.mul_(weight)``). AOTAutograd keeps the input itself, and autograd finds it changed.
+    """
+    inputs = graph.module.graph.find_nodes(op="placeholder")
+    places = {storage_id(fake) for origin, node, real in zip(graph.inputs, inputs, graph.real, strict=True)
+              if origin in graph.changes.inputs and is_plain(fake := node.meta.get("example_value"))
+              and not real.requires_grad}
+    for node in graph.module.graph.nodes if places else ():
+        if (changed := places & node.meta.get("changes", set())) and name_of(node).strip("_") not in ADDING and any(
+                tensor.requires_grad for n in node.all_input_nodes[1:] for tensor in tensors_of(n)):
+            return True
+        places -= changed       # by the next change it has a history
+    return False
 
 
 def needs_old_values(graph: Graph) -> bool:

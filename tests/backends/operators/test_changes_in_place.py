@@ -136,3 +136,31 @@ def test_a_change_that_raises_and_that_nothing_reads(fn, backend):
     for _ in range(2):
         x = torch.ones(2, 2, dtype=torch.complex64)
         assert same(caught(translated, x), caught(fn, x)) is None
+
+
+def and_what_was_computed_before(x, w):
+    total, double = x.sum(), x * 2
+    x.mul_(w)
+    return x, total, double
+
+
+def of_a_view(x, w):
+    view = x[1:]
+    view.mul_(w[1:])
+    return x, view.detach(), w.detach() + 1
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("fn", [and_what_was_computed_before, of_a_view])
+def test_a_change_gives_an_input_of_varying_size_a_history(fn, backend):
+    """The results that do not depend on the weight have none."""
+    translated = sot.to_static(fn, backend=backend)
+    for n in (4, 6, 5):
+        found = []
+        for call in translated, fn:
+            x, w = torch.arange(float(n)), torch.linspace(0.5, 2, n).requires_grad_()
+            results = call(x, w)
+            results[0].sum().backward()
+            found.append(([(t.requires_grad, t.detach()) for t in results], x.detach(), x._version, w.grad))
+        assert same(*found) is None
+    assert len(translated.captures) == 2

@@ -38,6 +38,7 @@ from sot.codegen.compiled_graphs.recomputation import compute_once_without_gradi
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_operations import first_results, number_of_results, unused_operations
 from sot.codegen.compiled_graphs.wrong_gradients import (
+    changes_without_gradients,
     cuts_history,
     functions_of_views,
     needs_old_values,
@@ -232,7 +233,8 @@ class GraphCompiler:
         is_whole = any(is_pushing(setter) for setter, _, _ in graph.states) or any(
             node.target in ONLY_WHOLE for node in nodes)
         of_views = functions_of_views(graph.module) if self.cuts else set()
-        as_it_is = is_whole or bool(of_views) or graph.has_numpy and self.cuts or graph.has_generator or any(
+        as_it_is = is_whole or graph.has_generator or self.cuts and (
+            graph.has_numpy or bool(of_views) or needs_old_values(graph)) or any(
             shows_gradient(node) or is_drawn_in_order(node) or node.target in ONLY_AS_IT_IS or is_opaque(node.target)
             or self.cuts and (
                 node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node) or loses_check(node)
@@ -454,8 +456,8 @@ def needs_order(graph: Graph) -> bool:
     goes backward through its results.
     """
     return (share_memory(graph) or raises_after_data(graph) or changes_history_by_data(graph)
-            or returns_conjugated(graph.module) or needs_old_values(graph) or cuts_history(graph)
-            or saves_what_it_changes(graph) or resizes_memory(graph))
+            or returns_conjugated(graph.module) or cuts_history(graph) or saves_what_it_changes(graph)
+            or needs_old_values(graph) and not changes_without_gradients(graph) or resizes_memory(graph))
 
 
 def with_inference_results(compiled: Callable, which: Sequence[int]) -> Callable:

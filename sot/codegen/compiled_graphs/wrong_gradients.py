@@ -16,8 +16,10 @@ from sot.codegen.compiled_graphs.unused_operations import results_of
 from sot.graph.nodes import name_of
 from sot.interpreter.torch_ops.autograd import is_function_of_program
 from sot.torch_compat.autograd_nodes import refused
+from sot.torch_compat.global_state import SET_GRAD
 from sot.torch_compat.tensors import storage_id
 
+OVERWRITES = "copy_", "fill_", "zero_"
 RESIZES = "resize_", "resize_as_", torch.resize_as_, "set_"
 
 # Changes in place whose gradients do not depend on the value from before.
@@ -72,21 +74,21 @@ def saves_what_it_changes(graph: Graph) -> bool:
 
 
 def needs_old_values(graph: Graph) -> bool:
-    """Whether the gradient of a result may depend on an input that needs none and that the graph changes.
+    """Whether the gradient of a result may depend on an input without a history that the graph changes.
 
     AOTAutograd keeps such an input for the backward graph, which computes intermediate values again, from what the
-    program has made of it by then. Norms only update their running statistics.
+    program has made of it by then. Norms only update their running statistics. A weight that is read before it changes
+    is refused by AOTAutograd itself.
     """
     spent = {i for i, _ in graph.spent.leaves}
     if not any(has_history(node.meta.get("example_value")) for i, node in enumerate(results_of(graph.module))
                if i not in spent):
         return False
-    nodes = graph.module.graph.nodes
-    places = {storage_id(fake) for origin, node in zip(graph.inputs, nodes, strict=False)
-              if origin in graph.changes.inputs and is_plain(fake := node.meta.get("example_value"))
-              and not fake.requires_grad}
+    nodes, changed = graph.module.graph.nodes, changed_places(graph)
+    places = {place for place, is_weight in changed.items() if not is_weight}
     dependent: set[fx.Node] = set()
-    for node in nodes if places else ():
+    for node in nodes if changed else ():
+        places.update(changed.keys() & node.meta.get("changes", set()))
         made = node.meta.get("example_value")
         is_part = is_plain(made) and storage_id(made) in places
         if is_part or node.op in ("placeholder", "output") or node.target in NORMS:
@@ -98,6 +100,35 @@ def needs_old_values(graph: Graph) -> bool:
             if any(map(has_history, tree_leaves(made))):
                 return True
     return False
+
+
+def changed_places(graph: Graph) -> dict[int, bool]:
+    """The memory of the inputs without a history that a graph changes, if it reads their values before, and whether
+    they are weights.
+    """
+    inputs = zip(graph.inputs, graph.module.graph.nodes, strict=False)
+    return {storage_id(fake): fake.requires_grad for origin, node in inputs
+            if origin in graph.changes.inputs and is_plain(fake := node.meta.get("example_value"))
+            and not has_history(fake) and not is_overwritten(node)}
+
+
+def is_overwritten(node: fx.Node) -> bool:
+    """Whether the graph gives a tensor other values before it reads it."""
+    first = next(iter(node.users), node)
+    return name_of(first) in OVERWRITES and first.args[0] is node and node not in first.args[1:]
+
+
+def changes_without_gradients(graph: Graph) -> bool:
+    """Whether the graph changes such inputs only where it has turned gradients off. Then they change between pieces."""
+    if not graph.can_be_cut:
+        return False
+    places, grad = changed_places(graph), torch.is_grad_enabled()
+    for node in graph.module.graph.nodes:
+        if node.target is SET_GRAD:
+            grad, = node.args
+        elif grad and not places.keys().isdisjoint(node.meta.get("changes", ())):
+            return False
+    return True
 
 
 def functions_of_views(module: fx.GraphModule) -> set[Callable[..., Any]]:

@@ -19,7 +19,8 @@ NO_DISPATCH = torch.Tensor.__torch_dispatch__
 NOTED_BY_TORCH = frozenset({"_is_param", "_is_buffer", "fake_mode", "fake_device"})  # by torch, on any instance
 # Those of a jagged nested tensor, which follow from its inner tensors and its context.
 OF_NESTED = frozenset({"_size", "_strides", "_ragged_idx", "_lengths", "_metadata_cache",
-                       "_dynamo_propagated_dynamic_indices", "_sym_sizes_capsule", "_sym_strides_capsule"})
+                       "_dynamo_propagated_dynamic_indices", "_sym_sizes_capsule", "_sym_sizes_capsule_len",
+                       "_sym_strides_capsule", "_sym_strides_capsule_len"})
 
 
 def is_wrapper_class(kind: Any) -> bool:

@@ -110,6 +110,13 @@ def test_handed_in(fn, backend):
             backend=backend, breaks=0 if backend == "eager" else None)
 
 
+def test_equal_ones_share_a_capture():
+    translated = sot.to_static(arithmetic, backend="eager")
+    for _ in range(3):
+        translated(jagged(3, 2))
+    assert len(sot.translation_of(translated).captures) == 1
+
+
 def test_handed_in_as_a_leaf():
     compare(arithmetic, *[(jagged(3, 2, requires_grad=True),)] * 2)
 

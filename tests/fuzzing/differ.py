@@ -180,7 +180,7 @@ def eager(gm: torch.fx.GraphModule, inputs: Any) -> Callable:
 
 
 HOOKS = r"(?<=_hooks)(: OrderedDict )?\[[\d, ]+\]|(?<=\.id = int )\d+"    # numbers that AOTAutograd's hooks use up
-HISTORY = re.compile(rf"(?<=leaf=False )\S+|,(\s|\\\\n)+grad_fn=<\w+>|version=\d+|{HOOKS}")
+HISTORY = re.compile(rf"(?<=leaf=False )\S+|,(\s|\\n)+grad_fn=<\w+>|version=\d+|{HOOKS}")
 READ_HISTORY = re.compile(r"type\(x\.grad_fn\)\.__name__|[\w.]+\._version")
 VERSION = re.compile(r"version=\d+")
 BACKENDS: dict[str, Any] = {"eager": eager, "aot_eager": "aot_eager"}

@@ -85,8 +85,9 @@ EXPRESSIONS = {
         "(lambda d: <vec> + w * (d() + d()))(lambda: <draw>)", "torch.stack([<draw> * w for i in range(2)]).prod(0)",
     ],
     "read": [
-        "z.long().item()", "x.argmax().item()", "int(x.sum()) % x.shape[0]", "int(<scalar>)", "<scalar>.item()",
-        "int(<scalar>) % 3", "<vec>.argmax().item()", "(x > r).sum().item()", "<vec>.long().tolist()[0]",
+        "z.nan_to_num(2.0).long().item()", "x.argmax().item()", "int(x.sum()) % x.shape[0]", "int(<scalar>)",
+        "<scalar>.item()",
+        "int(<scalar>) % 3", "<vec>.argmax().item()", "(x > r).sum().item()", "<vec>.nan_to_num().long().tolist()[0]",
         "int(<vec>.max()) % 5", "math.floor(<scalar>)", "(<mat> > 0).sum().item() % 4", "<empty>.shape[0]",
     ],
     "empty": [
@@ -182,6 +183,7 @@ READ = [
     "x[<read>:] = <read>", "log.append(<vec>.repeat(min(<read>, 4)))", "y = torch.tensor(<vec>.tolist())",
 ]
 WEIGHTS = [
+    "net.seen.set_(<vec>.detach().clone()); net.seen.mul_(2); y = y + net.seen",
     "with torch.no_grad(): <change>", "<change>",
     "y = <vec> * <weight>\nwith torch.no_grad():\n    <change>\nsot.graph_break()\n(y * <weight>).sum().backward()",
     "y = <vec> * <weight>\nsot.graph_break()\nwith torch.no_grad():\n    <change>\nx = y * <weight> + <vec>",

@@ -298,3 +298,18 @@ def test_data_is_set_once_where_the_graph_raises(backend):
     translated = sot.to_static(fn, backend=backend)
     for i in (1, 7, 2):
         compared(fn, translated, torch.ones(3), torch.tensor(i))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_data_of_another_shape_after_a_gradient(backend):
+    def program(p, w):
+        (w * p).sum().backward()
+        p.data = w.detach() * 2
+    translated = sot.to_static(program, backend=backend)
+    for _ in range(2):
+        found = []
+        for call in translated, program:
+            p, w = torch.nn.Parameter(torch.tensor(2.0)), torch.ones(4, requires_grad=True)
+            call(p, w)
+            found.append((p.detach(), p.grad, w.grad))
+        torch.testing.assert_close(*found)

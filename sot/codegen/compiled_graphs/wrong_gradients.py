@@ -120,14 +120,22 @@ def is_overwritten(node: fx.Node) -> bool:
 
 
 def changes_without_gradients(graph: Graph) -> bool:
-    """Whether the graph changes such inputs only where it has turned gradients off. Then they change between pieces."""
+    """Whether the graph changes such inputs only where it has turned gradients off, and records nothing of their values
+    before. Then they change between pieces.
+    """
     if not graph.can_be_cut:
         return False
-    places, grad = changed_places(graph), torch.is_grad_enabled()
-    for node in graph.module.graph.nodes:
+    changed, grad, nodes = changed_places(graph), torch.is_grad_enabled(), [*graph.module.graph.nodes]
+    last = {place: i for i, node in enumerate(nodes) for place in changed.keys() & node.meta.get("changes", set())}
+    shown: dict[fx.Node, set[int]] = {}
+    for i, node in enumerate(nodes):
         if node.target is SET_GRAD:
             grad, = node.args
-        elif grad and not places.keys().isdisjoint(node.meta.get("changes", ())):
+        elif grad and not changed.keys().isdisjoint(node.meta.get("changes", ())):
+            return False
+        shown[node] = {place for n in node.all_input_nodes for place in shown[n]} | (
+            changed.keys() & {storage_id(tensor) for tensor in tensors_of(node)})
+        if any(map(has_history, tensors_of(node))) and any(last.get(place, -1) > i for place in shown[node]):
             return False
     return True
 

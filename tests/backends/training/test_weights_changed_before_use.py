@@ -19,10 +19,13 @@ class Model(torch.nn.Module):
         self.w = torch.nn.Parameter(torch.linspace(-1, 2, 12).view(3, 4))
         self.p = torch.nn.Parameter(torch.linspace(1, 3, 4))
         self.register_buffer("mean", torch.ones(4))
+        self.register_buffer("queue", torch.linspace(0, 1, 9).view(3, 3))
+        self.loss = None
 
     def forward(self, x):
+        self.loss = torch.zeros(())
         self.change(self, x)
-        return torch.tanh(x @ self.w) * self.p * self.mean
+        return torch.tanh(x @ self.w) * self.p * self.mean + self.loss.sum()
 
 
 @programs
@@ -83,6 +86,21 @@ def a_buffer(m, x):
 @programs
 def a_buffer_with_gradients_on(m, x):
     m.mean.mul_(0.9).add_(x.detach().mean())
+
+
+@programs
+def a_buffer_after_a_copy_of_it_is_used(m, x):
+    m.loss = (x.sin() @ m.queue.clone().t()).cos()
+    with torch.no_grad():
+        m.queue[:2] = x.detach()
+
+
+@programs
+def a_copy_of_a_buffer_is_used_after_it(m, x):
+    before = m.queue.clone()
+    with torch.no_grad():
+        m.queue[:2] = x.detach()
+    m.loss = (x.sin() @ before.t()).cos() @ m.queue
 
 
 def steps(model, step):

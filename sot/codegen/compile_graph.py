@@ -38,7 +38,6 @@ from sot.codegen.compiled_graphs.recomputation import compute_once_without_gradi
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_operations import first_results, number_of_results, unused_operations
 from sot.codegen.compiled_graphs.wrong_gradients import (
-    changes_without_gradients,
     cuts_history,
     functions_of_views,
     needs_old_values,
@@ -234,7 +233,7 @@ class GraphCompiler:
             node.target in ONLY_WHOLE for node in nodes)
         of_views = functions_of_views(graph.module) if self.cuts else set()
         as_it_is = is_whole or graph.has_generator or self.cuts and (
-            graph.has_numpy or bool(of_views) or needs_old_values(graph)) or any(
+            graph.has_numpy or bool(of_views)) or any(
             shows_gradient(node) or is_drawn_in_order(node) or node.target in ONLY_AS_IT_IS or is_opaque(node.target)
             or self.cuts and (
                 node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node) or loses_check(node)
@@ -457,7 +456,7 @@ def needs_order(graph: Graph) -> bool:
     """
     return (share_memory(graph) or raises_after_data(graph) or changes_history_by_data(graph)
             or returns_conjugated(graph.module) or cuts_history(graph) or saves_what_it_changes(graph)
-            or needs_old_values(graph) and not changes_without_gradients(graph) or resizes_memory(graph))
+            or needs_old_values(graph) or resizes_memory(graph))
 
 
 def with_inference_results(compiled: Callable, which: Sequence[int]) -> Callable:

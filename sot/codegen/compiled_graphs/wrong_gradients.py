@@ -16,7 +16,6 @@ from sot.codegen.compiled_graphs.unused_operations import results_of
 from sot.graph.nodes import name_of
 from sot.interpreter.torch_ops.autograd import is_function_of_program
 from sot.torch_compat.autograd_nodes import refused
-from sot.torch_compat.global_state import SET_GRAD
 from sot.torch_compat.tensors import storage_id
 
 OVERWRITES = "copy_", "fill_", "zero_"
@@ -117,27 +116,6 @@ def is_overwritten(node: fx.Node) -> bool:
     """Whether the graph gives a tensor other values before it reads it."""
     first = next(iter(node.users), node)
     return name_of(first) in OVERWRITES and first.args[0] is node and node not in first.args[1:]
-
-
-def changes_without_gradients(graph: Graph) -> bool:
-    """Whether the graph changes such inputs only where it has turned gradients off, and records nothing of their values
-    before. Then they change between pieces.
-    """
-    if not graph.can_be_cut:
-        return False
-    changed, grad, nodes = changed_places(graph), torch.is_grad_enabled(), [*graph.module.graph.nodes]
-    last = {place: i for i, node in enumerate(nodes) for place in changed.keys() & node.meta.get("changes", set())}
-    shown: dict[fx.Node, set[int]] = {}
-    for i, node in enumerate(nodes):
-        if node.target is SET_GRAD:
-            grad, = node.args
-        elif grad and not changed.keys().isdisjoint(node.meta.get("changes", ())):
-            return False
-        shown[node] = {place for n in node.all_input_nodes for place in shown[n]} | (
-            changed.keys() & {storage_id(tensor) for tensor in tensors_of(node)})
-        if any(map(has_history, tensors_of(node))) and any(last.get(place, -1) > i for place in shown[node]):
-            return False
-    return True
 
 
 def functions_of_views(module: fx.GraphModule) -> set[Callable[..., Any]]:

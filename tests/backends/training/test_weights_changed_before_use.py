@@ -1,4 +1,5 @@
-"""A weight or buffer that changes before the forward pass reads it: gradients are those of its new values."""
+"""Weights and buffers that change in the forward pass: gradients are those of the values that it reads. Graphs stay
+compiled where no gradient goes through what changes."""
 from __future__ import annotations
 
 import copy
@@ -133,3 +134,53 @@ def test_the_forward_pass_after_a_change_without_gradients_is_compiled():
     other = copy.deepcopy(model)
     torch.testing.assert_close(steps(other, sot.to_static(other, backend=backend)), steps(model, model))
     assert any("matmul" in graph.code for graph in graphs.graphs)
+
+
+class Averages(torch.nn.Module):
+    """Updates averages of its weight without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4))
+        for name in ("first", "second"):
+            self.register_buffer(name, torch.ones(4))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.first.mul_(self.weight)
+            self.second.addcmul_(self.weight, self.weight, value=0.1)
+        return x * self.weight
+
+
+@pytest.mark.parametrize("make", [
+    Averages, lambda: torch.nn.BatchNorm1d(4),
+    lambda: torch.nn.InstanceNorm1d(4, affine=True, track_running_stats=True)])
+def test_buffers_that_weights_change_without_gradients(make):
+    def backend(gm, inputs):
+        compiled = sot.backends.lookup_backend("aot_eager")(gm, inputs)
+        return lambda *args: ran.append(1) or compiled(*args)
+    ran, found = [], []
+    for translate in (lambda model: model, lambda model: sot.to_static(model, backend=backend)):
+        torch.manual_seed(0)
+        model = make()
+        call, x = translate(model), torch.randn(3, 4, 4)
+        results = [call(x) for _ in range(3)]
+        sum(results).sum().backward()
+        found.append((results, [p.grad for p in model.parameters()], [*model.buffers()]))
+    torch.testing.assert_close(*found)
+    assert len(ran) == 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_the_vectors_of_a_spectral_norm_change_at_each_call(backend):
+    def train(translate):
+        torch.manual_seed(0)
+        linear = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(4, 4))
+        model = torch.nn.Sequential(linear, torch.nn.Tanh(), torch.nn.Linear(4, 2))
+        call, found = translate(model), []
+        for i in range(4):
+            result = call(torch.linspace(-1, 1, 12).view(3, 4) + i)
+            result.sum().backward()
+            found.append(result.detach())
+        return found, [p.grad for p in model.parameters()], [*model.buffers()]
+    torch.testing.assert_close(train(lambda m: sot.to_static(m, backend=backend)), train(lambda m: m))

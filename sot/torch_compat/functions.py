@@ -68,8 +68,13 @@ __all__ = ["associative_scan", "flex_attention", "is_traced", "map_rows", "recom
 
 
 def has_tangent(tensor: torch.Tensor) -> bool:
-    """Whether a tensor carries a derivative of forward mode."""
-    return torch.autograd.forward_ad.unpack_dual(tensor, level=0).tangent is not None
+    """Whether a tensor carries a derivative of forward mode. One of inference mode cannot, and within that mode torch
+    does not say.
+    """
+    if tensor.is_inference():
+        return False
+    with torch.inference_mode(False):
+        return torch.autograd.forward_ad.unpack_dual(tensor, level=0).tangent is not None
 
 
 TRACING_MODES = tuple(getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "FUNCTIONAL", "PROXY"))

@@ -472,3 +472,23 @@ def test_autograd_refuses_to_save_an_inference_tensor(backend):
             call(torch.ones(3, requires_grad=True), torch.ones(3), seen)
         assert seen == [(3,)]
         assert call(torch.ones(3), torch.ones(3), []).tolist() == [2, 2, 2]     # there is no backward
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 5
+
+
+def test_an_autograd_function_within_inference_mode_is_in_the_graph():
+    def fn(x):
+        with torch.inference_mode():
+            y = Doubled.apply(x)
+            z = Doubled.apply(y)
+        return y, z, y.is_inference(), z.requires_grad, Doubled.apply(x)
+    check(fn, torch.ones(3, requires_grad=True), graphs=1, breaks=0)
+    check(fn, torch.ones(3), graphs=1, breaks=0)

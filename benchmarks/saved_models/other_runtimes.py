@@ -11,7 +11,6 @@ are not run again.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import re
@@ -23,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saving import CASES, HERE, Case, check, exported, finished, in_a_child, save
+from saving import CASES, HERE, Case, check, exported, finished, in_a_child, parser_of, save
 
 Program = Any       # torch.export.ExportedProgram
 Runs = list[tuple[tuple, dict, list]]
@@ -126,12 +125,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default=".", help="a regular expression over package/name")
-    parser.add_argument("--one", help="run this case in this process")
-    parser.add_argument("--folder", type=Path, default=HERE.parent / "build")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
-    options = parser.parse_args()
+    options = parser_of(__doc__).parse_args()
     if options.one:
         print(json.dumps(one(options.one), indent=1))
         return

@@ -294,13 +294,18 @@ def page(rows: list[dict[str, Any]]) -> str:
         "| model | sizes that differ | sot.save | torch.export |", "| --- | --- | --- | --- |", *table, "", *notes, ""])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=".", help="a regular expression over package/name")
-    parser.add_argument("--all", action="store_true", help="of all cases of the zoo")
     parser.add_argument("--one", help="run this case in this process")
     parser.add_argument("--folder", type=Path, default=HERE.parent / "build")
     parser.add_argument("--out", type=Path, default=HERE / "results")
+    return parser
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--all", action="store_true", help="of all cases of the zoo")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(one(options.one)))

@@ -42,9 +42,9 @@ def compute_once_without_gradients(module: fx.GraphModule) -> None:
     draws in a checkpoint of a graph that it does not cut.
     """
     changing = (node for node in module.graph.nodes if "changes" in node.meta)
-    goes_backward = any(map(has_history, (*results_of(module), *changing)))
+    goes_backward = any(map(needs_gradient, (*results_of(module), *changing)))
     for subgraph, node in checkpoints_of(module):
-        if not (goes_backward and has_history(node)):
+        if not (goes_backward and needs_gradient(node)):
             subgraph.meta[TRACED] = computed_once
 
 
@@ -56,7 +56,7 @@ def checkpoints_of(module: fx.GraphModule) -> Iterator[tuple[fx.GraphModule, fx.
             yield getattr(part, node.args[0].target), node
 
 
-def has_history(node: fx.Node) -> bool:
+def needs_gradient(node: fx.Node) -> bool:
     return any(tensor.requires_grad for tensor in tensors_of(node))
 
 

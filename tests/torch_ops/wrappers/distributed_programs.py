@@ -225,8 +225,32 @@ def values(result):
             for leaf in tree_leaves(result)]
 
 
-def main(backend, folder):
+def row_of(program, backend):
+    """Whether what a program gives is plain Python's, and the graphs and breaks of what it translates first."""
+    translated, results = [], []
+
+    def translate(function):
+        translated.append(sot.to_static(function, backend=backend))
+        return translated[-1]
+    for run in (lambda function: function, translate):
+        torch.manual_seed(0)
+        results.append(values(program(run)))
+    found = sot.translation_of(translated[0])
+    return [results[0] == results[1], len(found.graphs), [c.stopped.reason.name for c in found.captures if c.stopped]]
+
+
+def write_rows(rows_of):
+    """Write the rows of this rank, for the backend and into the folder of the command line, and end the process."""
+    backend, folder = sys.argv[1:]
     dist.init_process_group("gloo")
+    Path(folder, f"rank{dist.get_rank()}").write_text(json.dumps(rows_of(backend)))
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def rows_of(backend):
     global GRID
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     GRID = init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("dp", "tp"))
@@ -253,12 +277,8 @@ def main(backend, folder):
         want, got = (call(call(arg.clone(), mesh)[2], mesh) if fn is in_place else call(arg, mesh)
                      for call in (fn, translated))
         note(fn.__name__, translated, [want, want], [got, translated(arg, mesh) if fn is not in_place else got])
-    Path(folder, f"rank{dist.get_rank()}").write_text(json.dumps(rows))
-    dist.barrier()
-    dist.destroy_process_group()
+    return rows
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
-    sys.stdout.flush()
-    os._exit(0)
+    write_rows(rows_of)

@@ -4,18 +4,12 @@ Each rank writes, for each program, whether results and weights are plain Python
 breaks.
 """
 import datetime
-import json
-import os
-import sys
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from distributed_programs import Mlp, values
+from distributed_programs import Mlp, row_of, write_rows
 from torch.nn.parallel import DistributedDataParallel
-
-import sot
 
 
 def whole_step(model, translate):
@@ -136,27 +130,10 @@ def weights(model):
     return [getattr(p, "_local_tensor", p).detach() for p in model.parameters()]
 
 
-def main(backend, folder):
-    dist.init_process_group("gloo")
-    rows = {}
-    for program in (ddp_step, objects, waited_for_elsewhere, flags, too_late, parallel_by_hand):
-        translated, results = [], []
-
-        def translate(function, translated=translated):
-            translated.append(sot.to_static(function, backend=backend))
-            return translated[-1]
-        for run in (lambda function: function, translate):
-            torch.manual_seed(0)
-            results.append(values(program(run)))
-        found = sot.translation_of(translated[0])
-        rows[program.__name__] = [results[0] == results[1], len(found.graphs),
-                                  [c.stopped.reason.name for c in found.captures if c.stopped]]
-    Path(folder, f"rank{dist.get_rank()}").write_text(json.dumps(rows))
-    dist.barrier()
-    dist.destroy_process_group()
+def rows_of(backend):
+    programs = (ddp_step, objects, waited_for_elsewhere, flags, too_late, parallel_by_hand)
+    return {program.__name__: row_of(program, backend) for program in programs}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
-    sys.stdout.flush()
-    os._exit(0)
+    write_rows(rows_of)

@@ -4,16 +4,12 @@ Each rank writes, for each kind of model and program, whether losses, results an
 graphs and breaks.
 """
 import contextlib
-import json
-import os
-import sys
 import warnings
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from distributed_programs import values
+from distributed_programs import row_of, write_rows
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -133,26 +129,11 @@ def run(kinds, translate):
     return found, [getattr(p, "_local_tensor", p).detach() for p in model.parameters()]
 
 
-def main(backend, folder):
+def rows_of(backend):
     warnings.simplefilter("ignore")
-    dist.init_process_group("gloo")
-    rows = {}
-    for kinds in PROGRAMS:
-        translated = []
-
-        def translate(function, translated=translated):
-            translated.append(sot.to_static(function, backend=backend))
-            return translated[-1]
-        want, got = values(run(kinds, lambda function: function)), values(run(kinds, translate))
-        found = sot.translation_of(translated[0])
-        rows[", ".join(kinds)] = [
-            want == got, len(found.graphs), [c.stopped.reason.name for c in found.captures if c.stopped]]
-    Path(folder, f"rank{dist.get_rank()}").write_text(json.dumps(rows))
-    dist.barrier()
-    dist.destroy_process_group()
+    return {", ".join(kinds): row_of(lambda translate, kinds=kinds: run(kinds, translate), backend)
+            for kinds in PROGRAMS}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
-    sys.stdout.flush()
-    os._exit(0)
+    write_rows(rows_of)

@@ -7,6 +7,7 @@ that runs on fake tensors.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -54,6 +55,7 @@ OF_ONE_DTYPE = frozenset(("mm", "mv", "bmm", "dot", "vdot", "addmm", "addmv", "a
                           "convolution"))
 MIXED = frozenset((torch.float32, torch.bfloat16, torch.float16))
 CONVERTING = frozenset(("copy", "where", "type_as"))
+LEAST = -(1 << 62)      # kernels refuse smaller sizes and shifts, fakes do not (``SymInt::MAX_UNREPRESENTABLE_INT``)
 
 
 def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
@@ -135,11 +137,16 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
     if any(not fits(a, first.dtype) for first in args[:1] if isinstance(first, torch.Tensor)
            for a in (*args[1:], *(kwargs or {}).values())):
         return True
-    if refuses_dtypes(kernel, args):
+    if refuses_dtypes(kernel, args) or has_less(args):
         return True
     if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
         return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
     return False
+
+
+def has_less(args: Sequence[Any]) -> bool:
+    """Whether an integer among the arguments, also within lists, is less than what torch takes as a size."""
+    return any(has_less(a) if isinstance(a, (list, tuple)) else type(a) is int and a <= LEAST for a in args)
 
 
 def refuses_dtypes(kernel: Any, args: tuple) -> bool:

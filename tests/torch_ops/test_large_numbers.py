@@ -104,3 +104,17 @@ def test_numbers_that_fit_are_one_capture():
     for v in (1.5, 2.5, 3.5, -1e30, 0.5, 1e-40):
         translated(torch.arange(4.0), v)
     assert len(sot.translation_of(translated).captures) == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_shift_that_torch_refuses_is_refused_after_the_changes_before_it(backend):
+    def rolled(x, counts):
+        counts["calls"] += 1
+        x += 1
+        return x.roll(-2**63, 0), x.roll((-2**62,), (0,))
+
+    translated = sot.to_static(rolled, backend=backend)
+    mine, theirs = (torch.zeros(3), {"calls": 0}), (torch.zeros(3), {"calls": 0})
+    for _ in range(3):
+        assert str(caught(translated, *mine)) == str(caught(rolled, *theirs))
+        assert str(mine) == str(theirs)

@@ -164,7 +164,10 @@ def call(namespace: dict, program: Callable, case: tuple, world: World,
     state["globals"] = {k: v for k, v in namespace.items() if k in (
         "COUNT", "CACHE", "STACK", "STATE", "net", "Base", "Box", "opt", "COUNTS", "described") or k not in BOTH}
     with torch._C.DisableTorchFunctionSubclass():       # a program may replace the one of its subclass by what raises
-        return [line for name, value in state.items() for line in picture.lines(name, value)]
+        lines = [line for name, value in state.items() for line in picture.lines(name, value)]
+    # A traceback holds this frame and the program's, whose graphs of autograd would last until the collector runs.
+    del picture, state, raised
+    return lines
 
 
 BOTH = {*module_of(compile("", PROGRAM, "exec")), "helper", "program", "Quiet", "HOOKS", "__warningregistry__"}

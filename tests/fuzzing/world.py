@@ -74,7 +74,7 @@ CHANGES_BETWEEN = (
     "STATE.__class__ = Base", "helper.__code__ = (lambda n, x: (n, x * 2)).__code__", "square = torch.abs",
     "Custom = type('Custom', (KeyError,), {})", "opt.param_groups[0]['lr'] = 0.5",
     "opt.param_groups[0]['momentum'] = 0",
-    "Tagged.__torch_function__ = classmethod(torch._C._disabled_torch_function_impl)", "segment = torch.sin",
+    "Tagged.__torch_function__ = torch._C._disabled_torch_function_impl", "segment = torch.sin",
     "patch(random, 'randrange', lambda n: 2)", "patch(math, 'sqrt', lambda v: 0.25)",
     "patch(bisect, 'bisect', lambda *a: 1)",
     "patch(math, 'copysign', lambda *a: 3.0)", "patch(torch, 'relu', lambda input: input.clamp(min=1))",

@@ -148,7 +148,7 @@ def _files() -> list[Path]:
 
 def clear() -> int:
     """Remove all files. Returns their number."""
-    with lock(folder()):
+    with lock(folder() / "lock"):
         found = _files()
         for path in (*found, *folder().glob("*.json"), *folder().glob("*.new")):
             path.unlink(missing_ok=True)
@@ -159,7 +159,7 @@ def shrink(limit: int = LIMIT) -> None:
     """Remove the least recently used files until the others are within the limit."""
     if sum(_size(path) for path in _files()) <= limit:
         return
-    with lock(folder()):
+    with lock(folder() / "lock"):
         total = 0
         for path in sorted(_files(), key=lambda p: -_used(p)):
             total += _size(path)

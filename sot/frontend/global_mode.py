@@ -26,7 +26,6 @@ from sot.frontend.api import Settings, everything, module_name
 from sot.frontend.switch import Switch
 from sot.guards.guards import short
 from sot.reports import recording
-from sot.reports.build import report_of
 from sot.reports.recording import Recording
 from sot.support.settings import EVERYTHING, Budget, budget
 from sot.support.tracebacks import public
@@ -164,7 +163,7 @@ def write_at_exit(recorded: Recording, path: Path) -> None:
         recorded.program = " ".join(sys.argv) or recorded.program
         recorded.stop()
         try:
-            report_of(recorded).save(path)
+            recorded.report.save(path)
         except OSError as e:
             print(f"SOT_REPORT: the report cannot be written: {e}", file=sys.stderr)
 

@@ -11,15 +11,16 @@ import io
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sot.driver.translator import Translator
 from sot.reports import lines as report
-from sot.reports.build import report_of
-from sot.reports.model import Report
 from sot.reports.recording import Recording, Runs
 from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord
 from sot.reports.views.marked_source import LEGEND, marked_source, print_marked, why
+
+if TYPE_CHECKING:
+    from sot.reports.model import Report
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +40,7 @@ class Explanation:
     @property
     def report(self) -> Report:
         """All data, which can be saved as JSON or as a page: ``report.save("report.html")``."""
-        return report_of(self.recording)
+        return self.recording.report
 
     @property
     def graphs(self) -> list[GraphRecord]:

@@ -6,7 +6,7 @@ The frame is then captured again with ``assumptions | restart.learnt``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import Enum
 from functools import cached_property
 from types import CodeType
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from sot.guards.origin import Arg, Dim, Item, Origin, Stride
+from sot.guards.origin import Arg, Dim, Item, Origin, Stride, immutable
 from sot.support import user_annotations
 from sot.torch_compat.dynamo.marks import dynamic_dims, static_dims
 
@@ -35,7 +35,7 @@ class Part(Enum):
     BRANCHES = "branches that random numbers decide"
 
 
-@dataclass(frozen=True)
+@immutable
 class Variation:
     """The sizes, strides and numbers that may differ from call to call.
 
@@ -99,7 +99,7 @@ def from_arguments(origin: Origin) -> bool:
     return isinstance(origin, Arg)
 
 
-@dataclass(frozen=True)
+@immutable
 class Assumptions:
     """The assumptions of a capture. ``|`` joins two. The default assumes that every size and number is a constant
     until it differs, and that the graph runs unchanged.

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from sot.guards.origin import Emit, Inputs, Origin, origin
+from sot.guards.origin import Emit, Inputs, Origin, immutable
 
 CACHED: Any = type(functools.lru_cache(len))
 
@@ -67,7 +67,7 @@ def result_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs) if cache_of(function).has(args, kwargs) else NOT_CACHED
 
 
-@origin
+@immutable
 class CachedResult(Origin):
     """What a cached function returns for arguments of these origins, if the cache has it; else NOT_CACHED. ``names``
     are those of the last arguments.

@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 from sot._hook import plain
 from sot.guards.guards import Guard, short
-from sot.guards.origin import ById, Emit
+from sot.guards.origin import ById, Emit, immutable
 
 
 def subclasses_are(cls: Any, wanted: tuple[ById, ...]) -> bool:
@@ -19,7 +18,7 @@ def subclasses_are(cls: Any, wanted: tuple[ById, ...]) -> bool:
 SUBCLASSES_ARE = plain(subclasses_are)
 
 
-@dataclass(frozen=True)
+@immutable
 class SubclassesGuard(Guard):
     """A class has these direct subclasses, which are held weakly."""
 
@@ -35,7 +34,7 @@ class SubclassesGuard(Guard):
         return f"{self.origin} has {len(self.subclasses)} direct subclasses, which are those of the capture"
 
 
-@dataclass(frozen=True)
+@immutable
 class RefersGuard(Guard):
     """The value is the object that a weak reference refers to. Entries must not keep that object alive."""
 

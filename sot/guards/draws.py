@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sot.guards.assumptions import Point
-from sot.guards.origin import ById, Emit, Inputs, Origin, origin
+from sot.guards.origin import ById, Emit, Inputs, Origin, immutable
 from sot.guards.terms import leaves
 
 
@@ -62,7 +62,7 @@ def take_back(drawn: tuple[tuple, tuple]) -> None:
         set_state_of(generator, state)
 
 
-@origin
+@immutable
 class AllDrawn(Origin):
     """The results of all draws of a trace."""
 
@@ -79,7 +79,7 @@ class AllDrawn(Origin):
         return "the random numbers"
 
 
-@origin
+@immutable
 class Drawn(Origin):
     """One of them, drawn at a place of the program."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import copysign
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType, WrapperDescriptorType
 from typing import Any
@@ -20,8 +20,8 @@ import torch
 
 from sot._hook import plain
 from sot.guards.containers import CONSTANTS, PRINTED, has_key, hash_of_key, keys_of, length_of, same_key, table_size
-from sot.guards.origin import Element, Emit, Held, Inputs, Origin, TensorPart
-from sot.guards.terms import Term, function_of, leaves, term_code, term_text, term_value
+from sot.guards.origin import Element, Emit, Held, Inputs, Origin, TensorPart, immutable
+from sot.guards.terms import Term, exact, function_of, leaves, term_code, term_text, term_value
 from sot.support.errors import article
 from sot.torch_compat.global_state import GlobalState
 from sot.torch_compat.tensors import tensor_summary, without_subclasses
@@ -94,12 +94,15 @@ def code_and_defaults(function: FunctionType) -> tuple:
     return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
-@dataclass(frozen=True)
+@immutable
 class Guard:
     """Base class. ``where`` (file, line) is the user's code that needed the guard; it is not part of its identity."""
 
     origin: Origin
     after_tensors = False       # it depends on a tensor whose type and shape have been checked
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
 
     def test(self, emit: Emit) -> str:
         raise NotImplementedError
@@ -121,7 +124,7 @@ class Guard:
         return short(value)
 
 
-@dataclass(frozen=True)
+@immutable
 class IsGuard(Guard):
     """The value is this object."""
 
@@ -144,7 +147,7 @@ class IsGuard(Guard):
         return isinstance(other, IsGuard) and self.origin == other.origin and self.value is other.value
 
 
-@dataclass(frozen=True)
+@immutable
 class EqualsGuard(Guard):
     """The value has this exact type and equals this constant."""
 
@@ -166,7 +169,7 @@ class EqualsGuard(Guard):
         return hash((self.origin, type(self.value), repr(self.value)))
 
 
-@dataclass(frozen=True)
+@immutable
 class OrderGuard(Guard):
     """A set is iterated in this order. An equal set may have another order.
 
@@ -188,7 +191,7 @@ class OrderGuard(Guard):
         return f"{self.origin} has the order {short(self.order)}"
 
 
-@dataclass(frozen=True)
+@immutable
 class TypeGuard(Guard):
     """The value has this exact type."""
 
@@ -209,7 +212,7 @@ class TypeGuard(Guard):
         return "another class of that name" if same_name else f"{short(value)}, of type {found}"
 
 
-@dataclass(frozen=True)
+@immutable
 class LengthGuard(Guard):
     """A list, tuple or set has this length."""
 
@@ -228,7 +231,7 @@ class LengthGuard(Guard):
         return f"len({self.origin}) == {self.length}"
 
 
-@dataclass(frozen=True)
+@immutable
 class KeysGuard(Guard):
     """A dict has these keys, in this order."""
 
@@ -251,7 +254,7 @@ class KeysGuard(Guard):
         return hash((self.origin, len(self.keys)))
 
 
-@dataclass(frozen=True)
+@immutable
 class HasKeyGuard(Guard):
     """A dict has a key, or does not have it."""
 
@@ -288,7 +291,7 @@ def slot_is_empty(obj: object, name: str) -> bool:
 EMPTY = plain(slot_is_empty)
 
 
-@dataclass(frozen=True)
+@immutable
 class EmptySlotGuard(Guard):
     """A slot of an object is empty."""
 
@@ -304,7 +307,7 @@ class EmptySlotGuard(Guard):
         return f"{self.origin}.{self.name} is not set"
 
 
-@dataclass(frozen=True)
+@immutable
 class CodeGuard(Guard):
     """A function has this code and these defaults. It may be another function; its closure is guarded cell by cell."""
 
@@ -339,7 +342,7 @@ class CodeGuard(Guard):
             a is b for a, b in zip(self.parts, other.parts, strict=True))
 
 
-@dataclass(frozen=True)
+@immutable
 class NoHooksGuard(Guard):
     """A module has no forward or backward hooks."""
 
@@ -354,7 +357,7 @@ class NoHooksGuard(Guard):
         return f"{self.origin} has no hooks"
 
 
-@dataclass(frozen=True)
+@immutable
 class SameGuard(Guard):
     """Two origins hold the same object (``same``), or two different ones."""
 
@@ -375,7 +378,7 @@ class SameGuard(Guard):
         return f"{self.origin} and {self.other} are {'one object' if self.same else 'different objects'}"
 
 
-@dataclass(frozen=True)
+@immutable
 class DistinctGuard(Guard):
     """No two of these origins hold the same object, so a write to one is not visible in another."""
 
@@ -399,7 +402,7 @@ class DistinctGuard(Guard):
 
 
 # ---- numbers that vary ------------------------------------------------------------------------------------
-@dataclass(frozen=True)
+@immutable
 class RelationGuard(Guard):
     """A comparison of varying numbers has this outcome. ``origin`` is one of the origins that it depends on.
     ``of_operator``: torch asked for it, to choose a kernel or to find the sizes of a result, and not the program.
@@ -435,10 +438,10 @@ class RelationGuard(Guard):
         return text if self.outcome else f"not {text}"
 
     def __hash__(self) -> int:
-        return hash((self.origin, self.symbol, repr(self.left), repr(self.right), self.outcome))
+        return hash((self.origin, self.symbol, exact(self.left), exact(self.right), self.outcome))
 
 
-@dataclass(frozen=True)
+@immutable
 class StateGuard:
     """Grad mode, autocast, default dtype, deterministic flags and other global state are unchanged."""
 

@@ -1,14 +1,13 @@
 """Guards on what functions of libraries return, which have no side effects that the program sees."""
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from sot.guards.guards import Guard, short
-from sot.guards.origin import Emit
+from sot.guards.origin import Emit, immutable
 
 
-@dataclass(frozen=True)
+@immutable
 class ResultGuard(Guard):
     """A library function returns this object for this argument."""
 
@@ -32,7 +31,7 @@ class ResultGuard(Guard):
             self.argument is other.argument and self.result is other.result)
 
 
-@dataclass(frozen=True)
+@immutable
 class FlagGuard(Guard):
     """A flag that a library function reads has this value."""
 

@@ -35,11 +35,14 @@ C = TypeVar("C", bound=type)
 
 
 @dataclass_transform(frozen_default=True)
-def origin(cls: C) -> C:
-    """A frozen dataclass that computes its hash once. Origins nest deeply, and are keys of every table of the
+def immutable(cls: C) -> C:
+    """A data class that computes its hash once. Origins nest deeply, and they and guards are keys of every table of the
     capture.
+
+    mypy refuses to assign to a field. ``dataclass(frozen=True)`` also refuses it when the program runs: it takes twice
+    as long to make such a class, of which importing SOT makes many, and an instance.
     """
-    made: Any = dataclass(frozen=True)(cls)
+    made: Any = dataclass(unsafe_hash="__hash__" not in cls.__dict__, repr=False)(cls)
     compute = made.__hash__
 
     def __hash__(self: Any) -> int:
@@ -51,7 +54,7 @@ def origin(cls: C) -> C:
     return made
 
 
-@origin
+@immutable
 class Origin:
     """Base of all origins. ``cheap`` means that ``expr`` needs no variable. ``is_place`` means that an object is there;
     other origins make their value whenever they are read, so it has no identity.
@@ -60,6 +63,9 @@ class Origin:
     cheap = False
     is_place = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
     def expr(self, emit: Emit) -> str:
         raise NotImplementedError
 
@@ -67,7 +73,7 @@ class Origin:
         raise NotImplementedError
 
 
-@origin
+@immutable
 class Arg(Origin):
     """An argument of the frame, or a cell of its closure: item ``index`` of the inputs."""
 
@@ -86,7 +92,7 @@ class Arg(Origin):
         return self.name
 
 
-@origin
+@immutable
 class HandledOutside(Origin):
     """The exception that was being handled in the caller, or None."""
 
@@ -151,7 +157,7 @@ class ById:
 
 
 class Held:
-    """A field of a frozen dataclass that holds functions and classes weakly."""
+    """A field of an immutable class that holds functions and classes weakly."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -165,7 +171,7 @@ class Held:
         owner.__dict__[self.name] = ById(value)
 
 
-@origin
+@immutable
 class Known(Origin):
     """An object that the emitted code holds: a module, a class, a namespace."""
 
@@ -188,7 +194,7 @@ def known(value: object, label: str) -> Known:
     return Known(ById(value), label)
 
 
-@origin
+@immutable
 class Attr(Origin):
     """``base.name``"""
 
@@ -213,7 +219,7 @@ def gradient_of(value: torch.Tensor) -> object:
         return value.grad if value.is_leaf or value.retains_grad else None
 
 
-@origin
+@immutable
 class RawAttr(Attr):
     """``base.name``, ignoring a ``__getattribute__`` written in Python, because guards run no user code."""
 
@@ -233,7 +239,7 @@ def index_of(key: object, keys: Iterable[object]) -> int:
     return next(i for i, found in enumerate(keys) if same_key(found, key))
 
 
-@origin
+@immutable
 class Item(Origin):
     """``base[key]`` for a constant key. ``label`` replaces the spelling (for an attribute stored in a dict)."""
 
@@ -260,7 +266,7 @@ class Item(Origin):
                 and (self.base, self.label) == (other.base, other.label))
 
 
-@origin
+@immutable
 class RawItem(Item):
     """``base[key]``, ignoring an override of ``__getitem__`` in a dict or list subclass. ``kind`` is the base type."""
 
@@ -282,7 +288,7 @@ class RawItem(Item):
         return super().__eq__(other) and self.kind is other.kind  # type: ignore[attr-defined]
 
 
-@origin
+@immutable
 class KeyAt(Origin):
     """The ``index``-th key of a dict."""
 
@@ -300,7 +306,7 @@ class KeyAt(Origin):
         return f"key {self.index} of {self.base}"
 
 
-@origin
+@immutable
 class Global(Origin):
     """A global variable, or the builtin of that name if the namespace has none."""
 
@@ -318,7 +324,7 @@ class Global(Origin):
         return self.name
 
 
-@origin
+@immutable
 class CellContents(Origin):
     """The contents of a closure cell."""
 
@@ -338,7 +344,7 @@ class CellContents(Origin):
         return self.name
 
 
-@origin
+@immutable
 class ClassAttr(Origin):
     """A class attribute, before any binding."""
 
@@ -356,7 +362,7 @@ class ClassAttr(Origin):
         return f"{self.base}.{self.name}"
 
 
-@origin
+@immutable
 class Referent(Origin):
     """The object that a weak reference refers to."""
 
@@ -373,7 +379,7 @@ class Referent(Origin):
         return f"{self.base}()"
 
 
-@origin
+@immutable
 class InContext(Origin):
     """The value of a context variable in the current context; ``Token.MISSING`` without one, whatever its default."""
 
@@ -390,7 +396,7 @@ class InContext(Origin):
         return f"{self.base}.get()"
 
 
-@origin
+@immutable
 class Length(Origin):
     """The number of elements of a list that grows from call to call."""
 
@@ -406,7 +412,7 @@ class Length(Origin):
         return f"len({self.base})"
 
 
-@origin
+@immutable
 class Identity(Origin):
     """``id(base)``"""
 
@@ -422,7 +428,7 @@ class Identity(Origin):
         return f"id({self.base})"
 
 
-@origin
+@immutable
 class Address(Origin):
     """``base.data_ptr()``"""
 
@@ -438,7 +444,7 @@ class Address(Origin):
         return f"{self.base}.data_ptr()"
 
 
-@origin
+@immutable
 class Element(Origin):
     """The number in a tensor of one element."""
 
@@ -454,7 +460,7 @@ class Element(Origin):
         return f"{self.base}.item()"
 
 
-@origin
+@immutable
 class TensorPart(Origin):
     """A number in a tensor's layout, for one of its dimensions. It is read without ``__torch_function__``."""
 
@@ -463,7 +469,7 @@ class TensorPart(Origin):
     label: str = field(default="", compare=False)       # the user's name for it
 
 
-@origin
+@immutable
 class Dim(TensorPart):
     """The size of a dimension."""
 
@@ -478,7 +484,7 @@ class Dim(TensorPart):
         return self.label or f"{self.base}.shape[{self.index}]"
 
 
-@origin
+@immutable
 class Stride(TensorPart):
     """The stride of a dimension."""
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from sot._hook import plain
 from sot.guards.guards import Guard, TypeGuard, short
-from sot.guards.origin import Dim, Emit, Inputs, Origin, Stride, TensorPart
+from sot.guards.origin import Dim, Emit, Inputs, Origin, Stride, TensorPart, immutable
 from sot.support.errors import article
 from sot.torch_compat.tensors import (
     Layout,
@@ -30,7 +29,7 @@ from sot.torch_compat.tensors import (
 )
 
 
-@dataclass(frozen=True)
+@immutable
 class TensorGuard(Guard):
     """A tensor has this type, dtype, device, shape, strides, requires_grad and dispatch keys."""
 
@@ -111,7 +110,7 @@ def is_such_sparse(value: Any, facts: tuple) -> bool:
 IS_SUCH_SPARSE = plain(is_such_sparse)
 
 
-@dataclass(frozen=True)
+@immutable
 class SparseGuard(Guard):
     """A sparse tensor has this layout, dtype, device and shape. How many elements it has is a number of the graph."""
 
@@ -131,7 +130,7 @@ class SparseGuard(Guard):
         return f"{self.origin} is a tensor of {dtype} with the layout {layout} and the shape {shape} on {device}"
 
 
-@dataclass(frozen=True)
+@immutable
 class AnyTensorGuard(TypeGuard):
     """A tensor of this exact class, with any dtype, shape and device. The captured graph is right for all of them."""
 
@@ -139,7 +138,7 @@ class AnyTensorGuard(TypeGuard):
         return f"{self.origin} is any {getattr(self.cls, '__qualname__', self.cls)}"
 
 
-@dataclass(frozen=True)
+@immutable
 class ValuesGuard(Guard):
     """A tensor of integers has these values."""
 
@@ -170,7 +169,7 @@ class ValuesGuard(Guard):
         return isinstance(other, ValuesGuard) and self.origin == other.origin
 
 
-@dataclass(frozen=True)
+@immutable
 class ConstantGuard(Guard):
     """A weight is the same tensor, and nothing has changed it in place."""
 
@@ -201,7 +200,7 @@ class ConstantGuard(Guard):
 ASK = plain(ask)
 
 
-@dataclass(frozen=True)
+@immutable
 class FactGuard(Guard):
     """A tensor's property with a name in ``ASKED`` has this value."""
 
@@ -224,7 +223,7 @@ class FactGuard(Guard):
 RULE_OF_CHANGES = plain(rule_of_changes)
 
 
-@dataclass(frozen=True)
+@immutable
 class ChangeGuard(Guard):
     """Autograd has this rule for changes of a tensor in place."""
 
@@ -247,7 +246,7 @@ class ChangeGuard(Guard):
 SHARED_MEMORY = plain(shared_memory)
 
 
-@dataclass(frozen=True)
+@immutable
 class MemoryGuard(Guard):
     """Tensors share memory with the first ``count`` as described by ``shared``. A compiled graph that changes these
     depends on it.
@@ -287,7 +286,7 @@ def layout_of(array: Any) -> tuple:
     return array.dtype, array.shape, array.strides, array.flags.num & ~OWNS_DATA
 
 
-@dataclass(frozen=True)
+@immutable
 class ArrayGuard(Guard):
     """A NumPy array has this layout: dtype, shape, strides and flags."""
 

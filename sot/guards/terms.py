@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sot.guards.origin import Emit, Inputs, Origin, origin
+from sot.guards.origin import Emit, Inputs, Origin, immutable
 
 Term = Any
 
@@ -91,14 +91,14 @@ WHOLE = OF_SYMBOLS - {"/", "float", "math.sqrt"}        # their results are inte
 TO_INTEGERS = frozenset(("int", "round", "math.floor", "math.ceil", "math.trunc"))
 
 
-@origin
+@immutable
 class Computed(Origin):
-    """A number that is computed before the graph, because torch could only make a constant of it. ``text`` tells 1
-    from 1.0.
+    """A number that is computed before the graph, because torch could only make a constant of it. ``key`` is that of
+    ``exact``.
     """
 
     term: Term
-    text: str
+    key: Any
 
     def expr(self, emit: Emit) -> str:
         return term_code(self.term, emit)
@@ -108,6 +108,15 @@ class Computed(Origin):
 
     def __str__(self) -> str:
         return term_text(self.term)
+
+
+def exact(term: Term) -> Any:
+    """A key that tells 1 from 1.0 and True, and 0.0 from -0.0. The ``repr`` of a whole term may be long: its origins
+    may hold tensors.
+    """
+    if isinstance(term, tuple):
+        return tuple(map(exact, term))
+    return term if isinstance(term, Origin) else (type(term), repr(term))
 
 
 def is_of_symbols(term: Term) -> bool:
@@ -198,7 +207,7 @@ def term_text(term: Term, outside: int = 0) -> str:
 
 def computed_before(term: Term, examples: dict[Origin, Any]) -> Computed:
     """The origin of a number that emitted code computes for the graph. Its value is added to the examples."""
-    origin = Computed(term, repr(term))
+    origin = Computed(term, exact(term))
     if origin not in examples:
         examples[origin] = evaluate(term, examples.__getitem__)
     return origin

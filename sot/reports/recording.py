@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +28,9 @@ from sot.support.own_code import FOLDERS
 from sot.support.places import STDLIB, Place, is_installed
 from sot.torch_compat import native
 from sot.torch_compat.global_state import in_backward
+
+if TYPE_CHECKING:
+    from sot.reports.model import Report
 
 TORCH = str(Path(torch.__file__).parent) + "/"
 SHOWING = TORCH + "_tensor_str.py"      # torch's code that makes the text of a tensor
@@ -125,6 +129,12 @@ class Recording:
                 operations, nanoseconds = tally.stop()
                 self._python_ran(operations, nanoseconds, *self._last)
         return self
+
+    @property
+    def report(self) -> Report:
+        """All data, which can be saved as JSON or as a page."""
+        report: Report = import_module("sot.reports.build").report_of(self)
+        return report
 
     def pause(self) -> None:
         self.stop()

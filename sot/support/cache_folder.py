@@ -10,10 +10,14 @@ import functools
 import os
 import shutil
 import tempfile
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from filelock import FileLock
 from platformdirs import user_cache_path
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 
 def root() -> Path:
@@ -61,8 +65,9 @@ def belongs_to_user(path: Path) -> bool:
     return own and not path.is_symlink() and not status.st_mode & 0o022
 
 
-def lock(folder: Path) -> FileLock:
-    return FileLock(str(folder / "lock"))
+def lock(path: Path) -> FileLock:
+    made: FileLock = import_module("filelock").FileLock(str(path))     # late: it is needed by who writes
+    return made
 
 
 def write(path: Path, data: bytes) -> None:

@@ -12,10 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock
 
 LONGEST = 600       # seconds
 RETRY = 24 * 3600
@@ -28,7 +27,7 @@ def build(order: dict[str, Any]) -> None:
     A checksum is written first, so a library without one is incomplete.
     """
     path = Path(order["path"])
-    with FileLock(str(path.with_suffix(".lock"))):
+    with import_module("filelock").FileLock(str(path.with_suffix(".lock"))):
         if is_done(path):
             return
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

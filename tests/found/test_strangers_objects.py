@@ -148,6 +148,22 @@ def test_a_report_asks_for_no_text():
     assert log == []
 
 
+def test_no_text_of_a_weight_is_made_to_compare_guards(backend, monkeypatch):
+    """A text of a weight takes a millisecond and more. A step of an optimizer has guards of numbers of weights."""
+    weight, texts = torch.nn.Parameter(torch.ones(3)), []
+    optimizer = torch.optim.Adam([weight])
+
+    def step(x):
+        (x * weight).sum().backward()
+        optimizer.step()
+
+    monkeypatch.setattr(torch._tensor_str, "_str", lambda *args, **options: texts.append("") or "")
+    translated = sot.to_static(step, backend=backend)
+    for _ in range(3):
+        translated(X)
+    assert translated.captures and texts == []
+
+
 def test_what_is_no_mapping_is_a_type_error(backend):
     def f(x, o):
         try:

@@ -19,7 +19,6 @@ from sot.frontend.command_line import programs
 from sot.frontend.command_line.programs import Program, fail
 from sot.frontend.global_mode import enable_all
 from sot.reports import model
-from sot.reports.build import report_of
 from sot.reports.model import Report, ReportError
 from sot.reports.recording import Recording
 from sot.reports.views import compare, marked_source
@@ -114,7 +113,7 @@ def run_program(program: Program, backend: str, include: str, exclude: str) -> t
                 status = status_of(program, recording)
             finally:
                 recording.stop()
-    return status, report_of(recording)
+    return status, recording.report
 
 
 def status_of(program: Program, recording: Recording) -> int:

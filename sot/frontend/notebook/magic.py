@@ -11,7 +11,6 @@ from sot.driver.translator import reset
 from sot.frontend.explanation import explain
 from sot.frontend.global_mode import enable_all
 from sot.frontend.inspection import Explanation
-from sot.reports.build import report_of
 from sot.reports.model import Report
 from sot.reports.recording import Recording, recorded
 
@@ -35,7 +34,7 @@ class SotMagics(Magics):
         reset()     # what was captured before would run without a record
         with enable_all(backend=line.strip() or "eager"), recorded(recording):
             exec(code, self.shell.user_ns)
-        return report_of(recording)
+        return recording.report
 
     def explained(self, line: str) -> Explanation:
         """The explanation of the call that a line is."""

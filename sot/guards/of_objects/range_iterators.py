@@ -1,11 +1,10 @@
 """Iterators over ranges that existed before the frame: what they yield next is read without a step."""
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from sot.guards.guards import Guard
-from sot.guards.origin import Emit, Inputs, Origin, origin
+from sot.guards.origin import Emit, Inputs, Origin, immutable
 
 RANGE_ITERATOR: Any = type(iter(range(0)))
 
@@ -20,7 +19,7 @@ def upcoming(iterator: Any, index: int) -> int:
     return rest_of(iterator)[index]
 
 
-@origin
+@immutable
 class Upcoming(Origin):
     """What the iterator yields after ``index`` steps."""
 
@@ -41,7 +40,7 @@ def has_more(iterator: Any, index: int) -> bool:
     return len(rest_of(iterator)) > index
 
 
-@dataclass(frozen=True)
+@immutable
 class MoreGuard(Guard):
     """The iterator yields something after ``index`` steps, or has ended."""
 

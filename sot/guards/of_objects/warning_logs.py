@@ -4,10 +4,9 @@ that warns cannot read the list.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
 from sot.guards.guards import Guard
-from sot.guards.origin import Emit
+from sot.guards.origin import Emit, immutable
 
 
 def gets_warnings(held: object) -> bool:
@@ -15,7 +14,7 @@ def gets_warnings(held: object) -> bool:
     return getattr(vars(warnings).get("_showwarnmsg_impl"), "__self__", None) is held
 
 
-@dataclass(frozen=True)
+@immutable
 class NoLogGuard(Guard):
     """A list that the program reads gets no warnings."""
 

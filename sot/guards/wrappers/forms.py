@@ -2,14 +2,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from sot._hook import plain
 from sot.guards.guards import Guard
-from sot.guards.origin import Emit
+from sot.guards.origin import Emit, immutable
 from sot.torch_compat.subclasses.wrappers import flatten, inner_tensors, is_wrapper, other_attributes, plain_parts
 from sot.torch_compat.tensors import TensorChecks, tensor_summary, without_subclasses
 
@@ -66,7 +65,7 @@ def matches(value: Any, form: Form) -> bool:
 MATCHES = plain(matches)
 
 
-@dataclass(frozen=True)
+@immutable
 class WrapperGuard(Guard):
     """An instance has this class, this context, and inner tensors of these dtypes, shapes and so on."""
 

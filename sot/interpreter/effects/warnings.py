@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from sot.guards.guards import Guard, IsGuard
-from sot.guards.origin import Attr, Emit, known
+from sot.guards.origin import Attr, Emit, immutable, known
 from sot.interpreter.effects import catch_warnings
 from sot.interpreter.effects.output import UNKNOWN, Write, deferred, replay
 from sot.interpreter.frame import Frame
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 NAMES = ("message", "category", "stacklevel")
 
 
-@dataclass(frozen=True)
+@immutable
 class NoErrorGuard(Guard):
     """No filter turns the warning into an error, which would be raised too late. ``text`` is None if it is not
     known.

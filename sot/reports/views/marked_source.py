@@ -7,10 +7,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from sot.reports.model import Function, Report
 from sot.reports.scopes import scopes
 from sot.support.places import shortened
+
+if TYPE_CHECKING:
+    from sot.reports.model import Function, Report
 
 MARKS = {"graph": "│", "break": "✕", "python": "·", "": " "}
 STYLES = {"graph": "green", "break": "bold red", "python": "yellow", "": "dim"}

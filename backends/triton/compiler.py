@@ -32,7 +32,7 @@ from sot.graph.kernels.sizes import assuming
 from sot.graph.lowering import NotLowered, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.lowering.symbols import Like
-from sot.graph.rewrite import decompositions, layouts, passes, rewriting
+from sot.graph.rewrite import decompositions, layouts, passes, rewriting, shapes
 from sot.support.settings import is_on
 from sot.torch_compat import compilers
 from sot.torch_compat.graphs import make_constants_real, unset_fake_temporarily
@@ -87,9 +87,10 @@ class Compiler:
 
     def lay_out(self, graph: GraphModule) -> None:
         """Choose the layouts of values, in an inference graph or in one of a forward and a backward pass."""
-        if count := layouts.channels_last(graph.graph):
+        count, blank = layouts.channels_last(graph.graph), shapes.by_shape(graph.graph)
+        if count or blank:
             graph.recompile()
-            BACKENDS.debug("%d convolutions compute in channels_last", count)
+            BACKENDS.debug("%d convolutions compute in channels_last, %d values are not kept", count, blank)
 
     def compiler_of(self, gm: GraphModule, title: str) -> compilers.AtenCompiler:
         """The compiler of one of the ATen graphs that a captured graph becomes."""

@@ -66,7 +66,8 @@ def flops(step: Extern, program: Program) -> float:
     """The multiplications and additions of products and convolutions; 0 for other operators."""
     name = str(getattr(step.target, "_schema", None) and step.target._schema.name).removeprefix("aten::")
     shapes = [tuple(map(typical, a.shape)) for a in step.args if isinstance(a, View)]
-    results = [math.prod(map(typical, program.buffers[n].shape)) for n in step.outputs if n]
+    made = [step.into] if step.into else [program.buffers[n] for n in step.outputs if n]
+    results = [math.prod(map(typical, result.shape)) for result in made]
     if name in ("mm", "bmm", "addmm", "baddbmm"):
         return 2.0 * results[0] * shapes[-1][-2]
     if name == "convolution":

@@ -66,7 +66,9 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class Extern:
-    """A call of an operator. ``outputs`` are its results in order, None for an unused one."""
+    """A call of an operator. ``outputs`` are its results in order, None for an unused one. With an argument ``out`` the
+    result is stored there, in a part of the buffer.
+    """
 
     target: Any
     args: tuple
@@ -80,6 +82,15 @@ class Extern:
 
     def written(self) -> frozenset[str]:
         return frozenset(name for name in self.outputs if name)
+
+    @property
+    def into(self) -> View | None:
+        """The part of a buffer that the result is stored in."""
+        return self.kwargs.get("out")
+
+    def changed(self) -> frozenset[str]:
+        """The buffers of which only some places are stored to."""
+        return frozenset({self.into.buffer} if self.into else ())
 
     def __str__(self) -> str:
         args = [str(a) for a in self.args] + [f"{k}={v}" for k, v in self.kwargs.items()]

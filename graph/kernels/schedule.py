@@ -22,7 +22,7 @@ from sot.graph.kernels.parallel.grouping import grouped
 from sot.graph.kernels.parallel.layout import fitted, tiles
 from sot.graph.kernels.parallel.row_loops import with_row_loops
 from sot.graph.kernels.parallel.splitting import split
-from sot.graph.kernels.program import Buffer, Extern, Program, Step, allocates, effects_of, has_effect
+from sot.graph.kernels.program import Buffer, Extern, Program, Step, allocates, effects_of, has_effect, product
 from sot.graph.kernels.sizes import typical
 from sot.graph.kernels.verifier import VERIFIES, check, verify_memory
 from sot.graph.lowering.driver import axes_of
@@ -30,6 +30,7 @@ from sot.graph.lowering.driver import axes_of
 PASSES = logging.getLogger("sot.passes")
 RECOMPUTED = 24      # greatest number of statements that are recomputed instead of stored
 INLINED = 40         # statements, and
+OF_PLACES = 64       # statements, if they read no memory: computed from places alone, and
 ONCE = 128           # statements, for one or two readers that compute few elements more than once, and
 SOURCES = 4          # greatest number of buffers that a value reads if it is computed at each reader
 
@@ -53,7 +54,8 @@ class Cost:
 def cost(program: Program) -> Cost:
     externs = [s for s in program.steps if isinstance(s, Extern)]
     total = sum(map(kernel_bytes, program.kernels())) + sum(extern_bytes(s, program.buffers) for s in externs)
-    return Cost(len(program.steps) - len(externs), len(externs), total, planned(program).peak)
+    calls = sum(not allocates(step) for step in externs)
+    return Cost(len(program.steps) - len(externs), calls, total, planned(program).peak)
 
 
 def kernel_bytes(kernel: Kernel) -> int:
@@ -77,7 +79,9 @@ def touched_bytes(kernel: Kernel, buffer: str) -> int:
 def extern_bytes(step: Extern, buffers: dict[str, Buffer]) -> int:
     if is_view(step) or allocates(step):
         return 0
-    return sum(typical(buffers[name].nbytes) for name in step.read() | step.written())
+    whole = (step.read() | step.written()) - step.changed()
+    part = typical(product(step.into.shape)) * step.into.dtype.itemsize if step.into else 0
+    return part + sum(typical(buffers[name].nbytes) for name in whole)
 
 
 def is_view(step: Extern) -> bool:
@@ -124,7 +128,7 @@ class Plan:
             self.alias[buffer.name] = {buffer.name}.union(*(self.alias[a] for a in buffer.alias))
         self.changers: dict[str, list[int]] = defaultdict(list)     # of each buffer, in order
         for i, step in self.steps.items():
-            for name in step.changed() if isinstance(step, Kernel) else ():
+            for name in step.changed():
                 self.changers[name].append(i)
         effects = [i for i, step in self.steps.items() if has_effect(step)]
         self.effect_before = dict(zip(effects[1:], effects, strict=False))
@@ -297,7 +301,8 @@ class Plan:
         users = self.readers[buffer]
         if buffer in self.kept or not users or len(self.writers[buffer]) > 1 or not self.are_kernels(users):
             return False
-        if len(kernel.body) > (ONCE if self._is_computed_once(kernel, users) else INLINED):
+        cheap = INLINED if kernel.read() else OF_PLACES
+        if len(kernel.body) > (ONCE if self._is_computed_once(kernel, users) else cheap):
             return False
         if any(name in self.given and self.writers[name] for name in kernel.read()):
             return False

@@ -15,6 +15,7 @@ from sot.graph.kernels.ops import NAMES, nothing
 from sot.graph.kernels.program import View
 from sot.graph.kernels.sizes import Number, Size, surely_less
 from sot.graph.lowering.driver import Lowering, lowers
+from sot.graph.lowering.places import assembled
 from sot.graph.lowering.pointwise import converted, like
 
 
@@ -108,6 +109,8 @@ def cat(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
             result = found if result is None else b.emit("where", inside, found, result)
         assert result is not None
         return result
+    if (placed := assembled(low, node, parts, dim)) is not None:
+        return placed
     return low.kernel(node, value, (), body) if len(parts) <= 16 else None
 
 

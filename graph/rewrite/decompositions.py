@@ -13,6 +13,7 @@ SOT_DECOMPOSE switches rules off and on by name, for the process: ``SOT_DECOMPOS
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from sot.graph.rewrite.switches import parsed
-from sot.torch_compat.graphs import torch_decompositions
+from sot.torch_compat.graphs import operators_of_pools, torch_decompositions
 
 Table = dict[Any, Callable[..., Any]]
 
@@ -96,3 +97,30 @@ def smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, r
         scaled = scaled * (1.0 / self.numel())
     outside = torch.where(distance > beta, scaled, scaled * distance / beta)
     return torch.where(distance < -beta, -scaled, outside).to(kind)
+
+
+# ---- pools --------------------------------------------------------------------------------------------------------
+WRITTEN_OUT = 25        # greatest number of elements of a window that kernels have, one after another
+
+
+def max_pool(rank: int, self: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+             ceil_mode: bool = False) -> Any:
+    """Which cell of its window each maximum is in fits one byte, so a backward graph keeps that and not a position of
+    eight bytes. Larger windows are called.
+    """
+    size, moved, around, spread = ([*n] * (rank // len(n)) for n in map(
+        listed, (kernel_size, stride or kernel_size, padding, dilation)))
+    operators = operators_of_pools() if math.prod(size) <= WRITTEN_OUT else None
+    if operators is None:
+        return NotImplemented
+    pooled, positions = operators
+    values, cells = pooled(self, size, moved, around, spread, ceil_mode)
+    return values, positions(cells, size, self.shape[-rank:], moved, around, spread)
+
+
+def listed(numbers: Any) -> Any:
+    return numbers if isinstance(numbers, list | tuple) else [numbers]
+
+
+rule(torch.ops.aten.max_pool2d_with_indices.default)(functools.partial(max_pool, 2))
+rule(torch.ops.aten.max_pool3d_with_indices.default)(functools.partial(max_pool, 3))

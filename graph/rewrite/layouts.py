@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from sot.support.settings import is_on
-from sot.torch_compat.graphs import running
+from sot.torch_compat.graphs import POOL_WITH_CELLS, POSITIONS_OF_CELLS, running
 
 aten = torch.ops.aten
 LAST = torch.channels_last
@@ -33,6 +33,7 @@ FOLLOWING = frozenset((
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "adaptive_max_pool2d", "adaptive_max_pool2d_backward",
     "upsample_nearest2d", "upsample_nearest2d_backward", "upsample_bilinear2d", "upsample_bilinear2d_backward",
     "index", "_unsafe_index", "slice_scatter", "select_scatter", "full_like", "zeros_like", "ones_like",
+    POOL_WITH_CELLS, POSITIONS_OF_CELLS,
 ))
 # Views by sizes and axes. One by strides depends on the layout of its argument.
 VIEWS = frozenset((

@@ -4,7 +4,7 @@ from __future__ import annotations
 import linecache
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -19,10 +19,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.graph_module import _loader
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Mod, PowByNatural, PythonMod
 
-__all__ = ["PROMOTION", "assumptions_of", "elementwise_dtypes", "expression", "is_fake", "is_maximum",
-           "is_power", "is_quotient", "is_remainder", "lets_go_of_source", "lines_of",
-           "make_constants_real", "node_at", "running", "storage_of",
-           "torch_decompositions", "unset_fake_temporarily"]
+__all__ = ["POOL_WITH_CELLS", "POSITIONS_OF_CELLS", "PROMOTION", "assumptions_of", "elementwise_dtypes", "expression",
+           "is_fake", "is_maximum", "is_power", "is_quotient", "is_remainder", "lets_go_of_source", "lines_of",
+           "make_constants_real", "node_at", "operators_of_pools", "running", "storage_of", "torch_decompositions",
+           "unset_fake_temporarily"]
 
 LINE = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 # Operators that torch can take apart, and that its core set of decompositions leaves whole.
@@ -34,6 +34,18 @@ COMPOSITE = ("adaptive_max_pool2d", "adaptive_max_pool3d", "_adaptive_avg_pool2d
              "native_layer_norm", "nll_loss2d_backward", "permute_copy", "tril_indices", "triu_indices",
              "hann_window", "mish", "softplus", "silu", "glu", "prelu", "celu", "selu", "smooth_l1_loss",
              "smooth_l1_loss_backward", "mse_loss", "nll_loss_forward", "nll_loss_backward", "log_sigmoid_forward")
+
+# Operators of inductor: the maximum of a window with its cell, a number of one byte, and the positions of such cells.
+POOL_WITH_CELLS, POSITIONS_OF_CELLS = "_low_memory_max_pool_with_offsets", "_low_memory_max_pool_offsets_to_indices"
+
+
+def operators_of_pools() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """The two operators of pools with cells, if torch has them: AOTAutograd imports them. torch lets positions be
+    computed again in a backward graph.
+    """
+    prims = torch.ops.prims
+    names = POOL_WITH_CELLS, POSITIONS_OF_CELLS
+    return (getattr(prims, names[0]), getattr(prims, names[1])) if all(hasattr(prims, n) for n in names) else None
 
 
 def torch_decompositions() -> dict[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from compiling import check_compiled, kernels
+from compiling import check_compiled, counts, kernels
 
 from sot.graph.kernels import ir
 from sot.graph.kernels.memory import is_in_place, planned
@@ -76,3 +76,10 @@ def test_an_enlarged_image_is_computed_where_it_is_joined_to_another():
         return torch.cat([F.interpolate(x, scale_factor=2, mode="bilinear"), y], 1)
     made, = check_compiled(f, numbers(2, 6, 4, 4), numbers(2, 3, 8, 8))
     assert made.cost.kernels == 1
+
+
+def test_a_grid_of_places_is_computed_where_it_is_read():
+    """Its 42 statements read no memory, and each place of the result would read three of its elements."""
+    corners = numbers(2, 2, 3)
+    made = check_compiled(lambda t: F.affine_grid(t, (2, 1, 8, 9), align_corners=False), corners)
+    assert counts(made) == [(1, 0)]

@@ -130,6 +130,8 @@ def run_reference(program: Program, inputs: list[torch.Tensor]) -> list[Any]:
         else:
             args, kwargs = torch.fx.node.map_aggregate((step.args, step.kwargs), lambda v: _tensor(v, memory, program))
             result = step.target(*args, **kwargs)
+            if step.into:
+                continue
             for name, value in zip(step.outputs, result if step.many else [result], strict=True):
                 if name:
                     strides = program.buffers[name].strides

@@ -256,12 +256,14 @@ class ModuleWriter:
         call = f"{self._callee(step.target, 'out' if old else None)}({', '.join(args)})"
         if step.note:
             yield f"# {step.note}"
-        if not step.many:
+        if step.into:
+            yield call
+        elif not step.many:
             name = step.outputs[0]
             yield f"{name} = {call}" if name else call
         else:
             yield f"{', '.join(name or '_' for name in step.outputs)}, = {call}"
-        if not is_view(step):
+        if not is_view(step) and not step.into:
             for name in step.written():
                 yield from checked(self.program.buffers[name])
 

@@ -33,6 +33,14 @@ def on_the_cpu(x):
         return x.exp() * x
 
 
+def annotated(x):
+    def packed(tensor: "what is saved") -> torch.Tensor:
+        return tensor.half()
+
+    with saved_tensors_hooks(packed, lambda t: t.float()):
+        return x.exp() * x
+
+
 def nested(x):
     with saved_tensors_hooks(half, full):
         with saved_tensors_hooks(lambda t: t.double(), lambda t: t.float() + 1):
@@ -84,7 +92,7 @@ def that_are_disabled(x):
             return str(e), x * 2
 
 
-IN_GRAPHS = [by_name, made_inside, on_the_cpu, nested, the_same_before]
+IN_GRAPHS = [by_name, made_inside, on_the_cpu, annotated, nested, the_same_before]
 OTHERS = [that_log, with_a_value_of_the_call, with_a_break_inside, that_fail, that_are_disabled]
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 QUIET = frozenset((isinstance, len, int, float, bool, tuple, list, dict, range, type, zip, min, max))
 KNOWN = (int, float, str, bool, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+ANNOTATIONS = frozenset(("__annotations__", "__annotate__"))     # CPython 3.14 has a function that makes them
 STORES = ("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_DEREF", "STORE_NAME", "DELETE_ATTR",
           "DELETE_SUBSCR", "DELETE_GLOBAL", "DELETE_DEREF", "DELETE_NAME", "IMPORT_NAME", "MAKE_FUNCTION",
           "LOAD_BUILD_CLASS")
@@ -42,8 +43,8 @@ def quiet_function(m: Machine, hook: Value) -> FunctionType | None:
 
 
 def made_of(m: Machine, hook: Value) -> FunctionType | None:
-    """A function like one that the call has made, if all that it holds are constants."""
-    if not isinstance(hook, FunctionValue) or hook.attrs is not None or hook.fields:
+    """A function like one that the call has made, if all that it holds are constants. Annotations are left out."""
+    if not isinstance(hook, FunctionValue) or hook.attrs is not None or hook.fields.keys() - ANNOTATIONS:
         return None
     cells = [cell.get(m) for cell in hook.closure]
     given, named = m.settle([*hook.defaults]), dict(hook.kwdefaults)

@@ -34,7 +34,7 @@ def on_the_cpu(x):
 
 
 def annotated(x):
-    def packed(tensor: "what is saved") -> torch.Tensor:
+    def packed(tensor: "torch.Tensor") -> torch.Tensor:
         return tensor.half()
 
     with saved_tensors_hooks(packed, lambda t: t.float()):

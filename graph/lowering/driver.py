@@ -11,7 +11,7 @@ import linecache
 import logging
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -58,6 +58,7 @@ class Lowering:
         self.program = Program([], {}, {}, [], ())
         self.free: dict[str, Kernel] = {}    # buffers whose elements are computed from their position only
         self.blank: set[str] = set()         # buffers whose elements may have any values
+        self.copies: set[str] = set()        # of tensors whose memory does not hold their elements
         self.taken: dict[str, str] = {}      # buffers that a later node has changed, and that node
         self.note = ""
         self.place = torch.device(device)       # of the results of the current node
@@ -76,6 +77,7 @@ class Lowering:
                     self.values[node] = self._call(node)
                 case "output":
                     self.program.outputs = tuple(self.resolve(node.args[0]))
+                    refuse_parts(node.args[0], self.program.outputs, self.copies)
                     self.program.apart = views_of_inputs(node.args[0], self.program)
                     self.materialize(views(self.program.outputs))
                 case other:
@@ -99,6 +101,7 @@ class Lowering:
             return given
         name = f"{given.buffer}_resolved"
         self.program.steps.append(Extern(torch.ops.aten.clone.default, (given,), {}, (name,), False, self.note))
+        self.copies.add(name)
         return self.buffer(name, torch.empty_like(like)).view()     # a copy has no gaps
 
     def _constant(self, node: fx.Node) -> Any:
@@ -132,6 +135,8 @@ class Lowering:
         self.place = getattr(node.meta.get("val"), "device", self.place)
         packet = target._schema.name.partition("::")[2]
         if packet in VIEWS:
+            if packet == "as_strided" and any(v.buffer in self.copies for v in views(self.resolve(node.args))):
+                raise NotLowered("strides are given for a tensor that is negated where it is read")
             return view_of(node, self.resolve)
         rule = LOWERINGS.get(f"{packet}.{target._overloadname}") or LOWERINGS.get(packet)
         return rule(self, node, self.arguments(node)) if rule else None
@@ -293,6 +298,23 @@ class Lowering:
         shape = tuple(value.shape) if value.layout is torch.strided else ()
         self.program.buffers[name] = Buffer(name, value.dtype, shape, strides, device or value.device, alias)
         return self.program.buffers[name]
+
+
+def refuse_parts(results: Sequence[Any], values: Sequence[Any], copies: set[str]) -> None:
+    """Raise if a result would be a view of a copy. AOTAutograd makes results that are views of inputs, except where an
+    operator returns several.
+    """
+    for node, value in zip(results, values, strict=True):
+        if isinstance(value, View) and value.buffer in copies and any(
+                isinstance(n.meta.get("val"), list | tuple) for n in sources_of(node)):
+            raise NotLowered("a result is a part of a tensor that is negated where it is read")
+
+
+def sources_of(node: fx.Node) -> Iterator[fx.Node]:
+    """The node, and the first argument of each in turn."""
+    while isinstance(node, fx.Node):
+        yield node
+        node = node.args[0] if node.args else None      # type: ignore[assignment]
 
 
 def in_order_of_memory(name: str, shape: Sequence[Number], strides: Sequence[Number]) -> Axes:

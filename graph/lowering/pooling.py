@@ -22,7 +22,7 @@ from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.movement import within
 from sot.graph.lowering.pointwise import is_float, like
 from sot.graph.lowering.reductions import row_major
-from sot.graph.rewrite.decompositions import WRITTEN_OUT
+from sot.graph.rewrite.decompositions import WRITTEN_OUT, may_miss
 from sot.torch_compat.graphs import POOL_WITH_CELLS, POSITIONS_OF_CELLS
 
 Numbers = Sequence[int]
@@ -139,9 +139,10 @@ def max_pool_backward(low: Lowering, node: fx.Node, given: dict[str, Any]) -> An
     windows = Windows(given, len(given["kernel_size"]))
     gradient, value = given["grad_output"], node.meta["val"]
     kind = compute_type(NAMES[value.dtype])
-    if math.prod(windows.covering()) > WRITTEN_OUT or kind not in FLOATS:
-        return None
     shape, outputs = tuple(value.shape)[-windows.rank:], gradient.shape[-windows.rank:]
+    if math.prod(windows.covering()) > WRITTEN_OUT or kind not in FLOATS or may_miss(
+            windows.padding, windows.dilation, shape):
+        return None
     cells = cells_of(low, node, windows)
 
     def body(b: Builder, axes: list[Index], _: Any) -> str:

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from sot.graph.kernels import index as ix
@@ -102,12 +104,21 @@ def mean(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 
 # ---- variance: the mean first, then the squares around it -------------------------------------------------
-def variance(b: Builder, value: str, inner: list[Index], sizes: Sequence[int], correction: float) -> tuple[str, str]:
-    """torch updates its mean with each element: after an infinite one the next makes it NaN."""
+def variance(b: Builder, value: str, inner: list[Index], sizes: Sequence[int], correction: float,
+             is_exact: bool) -> tuple[str, str]:
+    """torch updates its mean with each element: after an infinite one the next makes it NaN.
+
+    Arguments:
+        is_exact: the variance of equal elements is 0, as torch's is, although their sum is rounded.
+    """
     count = math.prod(sizes)
     followed = b.emit("lt", b.index(ix.dot(inner, row_major(sizes))), b.const(count - 1, "i64"))
     added = b.emit("where", followed, b.emit("add", value, b.emit("sub", value, value)), value)
     middle = b.emit("div", reduced(b, "sum", added, sizes), like(b, count, value))
+    if is_exact and count > 1:
+        largest, smallest = b.reduce("max", value), b.reduce("min", value)
+        common = b.emit("add", largest, b.emit("sub", largest, largest))
+        middle = b.emit("where", b.emit("eq", largest, smallest), common, middle)
     away = b.emit("sub", value, middle)
     squares = reduced(b, "sum", b.emit("mul", away, away), sizes)
     rest = count - (int(correction) if correction == int(correction) else correction)
@@ -126,10 +137,16 @@ def _variance(low: Lowering, node: fx.Node, given: dict[str, Any], items: int) -
 
     def body(which: int) -> Callable[..., str]:
         return lambda b, value, inner: variance(b, b.cast(value, kind), inner, sizes,
-                                                1 if correction is None else correction)[which]
+                                                1 if correction is None else correction, has_root(node))[which]
     if items == 1:
         return over(low, node, given, source, dims, body(0))
     return [over(low, node, given, source, dims, body(i), i) for i in range(2)]
+
+
+def has_root(node: fx.Node) -> bool:
+    """Whether the root of a variance is taken: the gradient of a root asks whether it is 0."""
+    return any(user.target is torch.ops.aten.sqrt.default or user.target is operator.getitem and has_root(user)
+               for user in node.users)
 
 
 lowers("var")(functools.partial(_variance, items=1))

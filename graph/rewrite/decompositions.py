@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -110,12 +110,20 @@ def max_pool(rank: int, self: Tensor, kernel_size: Any, stride: Any = (), paddin
     """
     size, moved, around, spread = ([*n] * (rank // len(n)) for n in map(
         listed, (kernel_size, stride or kernel_size, padding, dilation)))
-    operators = operators_of_pools() if math.prod(size) <= WRITTEN_OUT else None
-    if operators is None:
+    operators = operators_of_pools()
+    if operators is None or math.prod(size) > WRITTEN_OUT or may_miss(around, spread, self.shape[-rank:]):
         return NotImplemented
     pooled, positions = operators
     values, cells = pooled(self, size, moved, around, spread, ceil_mode)
     return values, positions(cells, size, self.shape[-rank:], moved, around, spread)
+
+
+def may_miss(padding: Sequence[int], dilation: Sequence[int], shape: Sequence[Any]) -> bool:
+    """Whether a window that begins in the padding may have no cell in the tensor: it steps over it. torch gives its
+    maximum a position outside of the window.
+    """
+    return any(before > 0 and step > 1 and not (isinstance(size, int) and size >= step)
+               for before, step, size in zip(padding, dilation, shape, strict=True))
 
 
 def listed(numbers: Any) -> Any:

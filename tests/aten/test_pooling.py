@@ -96,6 +96,12 @@ def test_a_position_that_only_the_gradient_needs_has_one_byte(window):
     assert stored(made[0]) == {torch.float64, torch.int8}
 
 
+def test_windows_without_a_cell_in_the_tensor():
+    """torch gives their maxima a position in the next row."""
+    x = torch.arange(18.0).reshape(3, 2, 3, 1).requires_grad_()
+    check_compiled(lambda x: F.max_pool2d(x, 2, 1, 1, 2, return_indices=True), x)
+
+
 def test_positions_that_are_returned_are_stored():
     x = torch.randn(2, 3, 8, 8).requires_grad_()
     made = check_compiled(lambda x: F.max_pool2d(x.sin(), 2, return_indices=True), x)

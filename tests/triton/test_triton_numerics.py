@@ -131,6 +131,13 @@ def test_the_mean_beside_a_variance_is_nan_after_an_infinite_element():
                               x.mean(1), torch.std_mean(x[:, :1], 1, correction=0)[1]), x)
 
 
+def test_the_deviation_of_equal_elements_is_nothing():
+    """Their sum is rounded, and so is a mean that is computed from it. The gradient of a deviation of 0 is 0."""
+    x = torch.tensor([[-0.1206] * 3, [0.1, 0.2, 0.3], [0.7] * 3, [math.inf] * 3, [math.nan] * 3]).requires_grad_()
+    check_compiled(lambda x: (x.std(1), *torch.std_mean(x[:3], 1, correction=0)), x)
+    check_compiled(lambda x: x.std(), torch.full((3, 7), 0.1).requires_grad_())
+
+
 def test_the_first_of_equal_extremes_is_found():
     x = torch.tensor([[1.0, 3, 3, 0], [math.nan, 3, math.nan, 5], [-1, -1, -1, -1]])
     check_compiled(lambda x: (x.argmax(1), x.argmin(1), x.max(1), x.argmax(), x.min(0)), x)

@@ -76,6 +76,43 @@ def test_a_transposed_tensor_keeps_its_strides(change, backend, dynamic):
     check(lambda x, rows: change(x.t() * 1, rows), x.clone().requires_grad_(), backend, dynamic)
 
 
+PARTS = {
+    "clamped": lambda y, rows: y.clamp_(-1, 1),
+    "filled and clamped": lambda y, rows: y.masked_fill_(y < 0, 2).clamp_(-1, 1),
+    "scaled and squared": lambda y, rows: y.mul_(3).square_(),
+    "to a power": lambda y, rows: y.pow_(2).sin_(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("change", PARTS.values(), ids=PARTS)
+def test_a_part_that_changes_is_returned_with_the_whole(change, backend, dynamic):
+    """The whole has no saved values of its own, so PyTorch runs the change. Its gradient needs the part before."""
+    def f(x, rows):
+        whole = x * 0.5
+        part = change(whole[:, 1:3], rows)
+        return part, whole
+    check(f, torch.linspace(-3, 3, 20).reshape(5, 4).requires_grad_(), backend, dynamic)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_gradient_with_a_history_through_a_part_that_changes(backend):
+    """PyTorch runs the graph again, from which the gradient is."""
+    def f(x):
+        y = x.sin()
+        y[:, 1:3].mul_(2).pow_(3)
+        return y.exp()
+
+    def second(f, x):
+        gradient, = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+        return gradient, torch.autograd.grad(gradient.square().sum(), x)[0]
+    x = torch.linspace(-1, 1, 20).reshape(5, 4).requires_grad_()
+    translated = sot.to_static(f, backend=backend)
+    for _ in range(2):
+        torch.testing.assert_close(second(translated, x), second(f, x))
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_argument_is_changed_in_its_memory(backend):
     def f(x):

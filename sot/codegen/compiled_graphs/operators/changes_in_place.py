@@ -4,10 +4,13 @@
   old shape. They have the wrong shape, or the gradient of other elements. The graph makes a view instead, and later
   operations use the view in place of ``y``.
 - ``y.cumsum_(0)`` of a transposed ``y``: AOTAutograd replaces ``y`` by the result of ``cumsum``, which is contiguous.
-  So ``y`` has other strides, and ``y.flatten()`` may not be a view any more. The graph copies the result to ``y``.
+  So ``y`` has other strides, and ``y.flatten()`` may not be a view any more. A trace of the graph copies the result to
+  ``y``. Where PyTorch runs a part of the graph, it changes ``y`` as in the program: a copy would change what ``cumsum``
+  has saved for its gradient.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -16,6 +19,7 @@ import torch
 from torch import fx
 
 from sot.torch_compat.operators.overlaps import Layout
+from sot.torch_compat.subclasses.collectives import TRACED
 from sot.torch_compat.symbolic_shapes import example_of
 
 VIEWS = frozenset(("as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_"))
@@ -44,7 +48,7 @@ def restated(module: fx.GraphModule) -> Restated:
             if tensor.op not in ("placeholder", "get_attr"):
                 graph.make_view(at, node, tensor, name[:-1])
         elif name not in OTHER_MEANING and has_other_strides(node, tensor, name[:-1]):
-            graph.copy(node, tensor, name[:-1])
+            graph.copy(node, name)
     if graph.before:
         module.recompile()
     return graph
@@ -64,7 +68,6 @@ class Restated:
         self.module = module
         self.nodes = [*module.graph.nodes]
         self.before: dict[fx.Node, tuple[Any, ...]] = {}
-        self.added: list[fx.Node] = []
 
     def keep(self, node: fx.Node) -> None:
         self.before.setdefault(node, (node.op, node.target, node.args, node.kwargs))
@@ -77,21 +80,27 @@ class Restated:
                 self.keep(user)
                 user.replace_input_with(tensor, node)
 
-    def copy(self, node: fx.Node, tensor: fx.Node, name: str) -> None:
+    def copy(self, node: fx.Node, name: str) -> None:
         self.keep(node)
-        with self.module.graph.inserting_before(node):
-            made = self.module.graph.call_method(name, node.args, node.kwargs)
-        made.meta = {key: value for key, value in node.meta.items() if key != "changes"}
-        self.added.append(made)
-        node.op, node.target, node.args, node.kwargs = "call_method", "copy_", (tensor, made), {}
+        node.op, node.target = "call_function", copying(name)
 
     def undo(self) -> None:
         for node, (op, target, args, kwargs) in self.before.items():
             node.op, node.target, node.args, node.kwargs = op, target, args, kwargs
-        for node in self.added:
-            self.module.graph.erase_node(node)
         if self.before:
             self.module.recompile()
+
+
+@functools.cache
+def copying(name: str) -> Callable[..., torch.Tensor]:
+    """The method ``name``, which changes a tensor, with a copy to the tensor in a trace."""
+    def method(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if not isinstance(tensor, TRACED):
+            return getattr(tensor, name)(*args, **kwargs)
+        return tensor.copy_(getattr(tensor, name[:-1])(*args, **kwargs))
+
+    method.__name__ = name
+    return method
 
 
 def has_other_strides(node: fx.Node, tensor: fx.Node, name: str) -> bool:

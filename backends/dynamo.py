@@ -28,7 +28,6 @@ from sot.torch_compat.inductor.compiled_modules import Notes
 from sot.torch_compat.inductor.own_functions import caching_own_functions
 
 INDUCTOR, AOT_EAGER = "inductor", "aot_eager"
-EAGER_NUMBERS = "fallback_random"       # inductor's name for it
 
 # Requirements that torch reports late or never: the backend's name, the requirement, whether it is met.
 REQUIREMENTS: dict[str, tuple[str, Callable[[], bool]]] = {
@@ -108,7 +107,7 @@ class DynamoBackend:
     @property
     def draws_as_eager(self) -> bool:
         """Whether a compiled graph draws the random numbers that PyTorch would draw."""
-        return self.name == AOT_EAGER or self.name == INDUCTOR and bool(self.settings.get(EAGER_NUMBERS))
+        return self.name == AOT_EAGER or self.name == INDUCTOR and bool(self.settings.get(compilers.DRAWS_AS_EAGER))
 
     @property
     def keeps_constants(self) -> bool:
@@ -158,7 +157,7 @@ class DynamoBackend:
     def settings(self) -> Mapping[str, Any]:
         """The options, and for inductor that random numbers are eager's, which it leaves to an option."""
         if self.name == INDUCTOR and random_numbers.way() == "eager":
-            return {EAGER_NUMBERS: True, **self.options}
+            return {**compilers.EAGER_NUMBERS, **self.options}
         return self.options
 
     def vector_instructions(self) -> AbstractContextManager[Any]:

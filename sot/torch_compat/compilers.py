@@ -29,6 +29,10 @@ from sot.support.collector import import_large
 from sot.torch_compat.dynamo.inputs import giving_sizes, placeholder_values, sizes_of, with_sizes
 from sot.torch_compat.fake_tensors import forget_tensors
 
+DRAWS_AS_EAGER = "fallback_random"      # inductor's option
+# What it is told for that. Before torch 2.12 a pass moves draws among each other.
+EAGER_NUMBERS = {DRAWS_AS_EAGER: True, **({} if torch.__version__ >= "2.12" else {"reorder_for_locality": False})}
+
 
 def imported(name: str) -> ModuleType:
     """A module of torch's compilers."""

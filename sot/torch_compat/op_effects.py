@@ -35,6 +35,8 @@ CHECKING_COMPOSITES = frozenset(("one_hot",))
 LOSING_CHECKS = frozenset(() if has_effects(torch.ops.aten._linalg_check_errors.default) else (
     "one_hot", "inverse", *(f"linalg_{n}" for n in (
         "inv", "cholesky", "solve", "lu_factor", "ldl_factor", "matrix_power", "tensorinv", "tensorsolve"))))
+# Inductor draws numbers of its own for these before torch 2.12, also where it is told to draw eager's.
+DRAWN_OTHERWISE = frozenset(() if torch.__version__ >= "2.12" else ("rrelu_with_noise",))
 BOOLS_REFUSED = frozenset((torch.ops.aten.sub, torch.ops.aten.sub_, torch.ops.aten.rsub))
 HARMLESS = frozenset(f"linalg_{n}" for n in (
     "vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot", "matrix_exp", "householder_product", "qr",
@@ -70,10 +72,11 @@ def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
 
 def draws_in_order_of_memory(kernel: Any, args: tuple) -> bool:
     """Whether it draws into memory that is not contiguous. The order of the numbers may depend on that memory, and
-    AOTAutograd draws into other memory.
+    AOTAutograd draws into other memory. Or whether a compiler draws other numbers.
     """
-    return torch.Tag.nondeterministic_seeded in kernel.tags and bool(args) and isinstance(args[0], torch.Tensor) and (
-        changes_first(kernel) and not is_contiguous_or_false(args[0]))
+    if torch.Tag.nondeterministic_seeded not in kernel.tags or not args or not isinstance(args[0], torch.Tensor):
+        return False
+    return kernel._opname in DRAWN_OTHERWISE or changes_first(kernel) and not is_contiguous_or_false(args[0])
 
 
 @functools.cache

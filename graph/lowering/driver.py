@@ -11,7 +11,7 @@ import linecache
 import logging
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -301,20 +301,12 @@ class Lowering:
 
 
 def refuse_parts(results: Sequence[Any], values: Sequence[Any], copies: set[str]) -> None:
-    """Raise if a result would be a view of a copy. AOTAutograd makes results that are views of inputs, except where an
-    operator returns several.
+    """Raise if a result would be a view of a copy. AOTAutograd makes results that are views of inputs, except of those
+    where an operator returns several (``unbind``).
     """
     for node, value in zip(results, values, strict=True):
-        if isinstance(value, View) and value.buffer in copies and any(
-                isinstance(n.meta.get("val"), list | tuple) for n in sources_of(node)):
+        if isinstance(value, View) and value.buffer in copies and node.op != "placeholder":
             raise NotLowered("a result is a part of a tensor that is negated where it is read")
-
-
-def sources_of(node: fx.Node) -> Iterator[fx.Node]:
-    """The node, and the first argument of each in turn."""
-    while isinstance(node, fx.Node):
-        yield node
-        node = node.args[0] if node.args else None      # type: ignore[assignment]
 
 
 def in_order_of_memory(name: str, shape: Sequence[Number], strides: Sequence[Number]) -> Axes:

@@ -42,7 +42,7 @@ def test_results_are_those_of_python(name, backend, fresh):
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "triton"])
 def test_a_part_of_one_that_needs_a_gradient_is_a_view(backend, fresh):
     """An operator that returns several views returns those of the argument, not of a copy."""
-    f = lambda x: (x.split(3)[0].long().sigmoid(), x.split(6)[-1])      # noqa: E731
+    f = lambda x: (x.split(3)[0].long().sigmoid(), x.split(6)[-1], x.view(2, 3).unbind()[1])      # noqa: E731
     run = sot.to_static(f, backend=backend)
     for make in (negated, negated, plain):
         x = make().requires_grad_()

@@ -57,6 +57,9 @@ OF_ONE_DTYPE = frozenset(("mm", "mv", "bmm", "dot", "vdot", "addmm", "addmv", "a
                           "convolution"))
 MIXED = frozenset((torch.float32, torch.bfloat16, torch.float16))
 CONVERTING = frozenset(("copy", "where", "type_as"))
+# Kernels that refuse an empty tensor, or a dimension that it does not have, while their fakes do not.
+OF_SOMETHING = frozenset(("max", "min", "median", "nanmedian", "mode", "_fft_c2c", "_fft_r2c", "_fft_c2r"))
+ALONG_A_DIMENSION = frozenset(("sort", "argsort", "_softmax", "_log_softmax"))
 LEAST = -(1 << 62)      # kernels refuse smaller sizes and shifts, fakes do not (``SymInt::MAX_UNREPRESENTABLE_INT``)
 
 
@@ -140,7 +143,7 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
     if any(not fits(a, first.dtype) for first in args[:1] if isinstance(first, torch.Tensor)
            for a in (*args[1:], *(kwargs or {}).values())):
         return True
-    if refuses_dtypes(kernel, args) or has_less(args):
+    if refuses_dtypes(kernel, args) or has_less(args) or refuses_shape(kernel, args, kwargs):
         return True
     if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
         return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
@@ -150,6 +153,17 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
 def has_less(args: Sequence[Any]) -> bool:
     """Whether an integer among the arguments, also within lists, is less than what torch takes as a size."""
     return any(has_less(a) if isinstance(a, (list, tuple)) else type(a) is int and a <= LEAST for a in args)
+
+
+def refuses_shape(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
+    """Whether its first argument has no elements, or not the dimension, that the kernel needs."""
+    first, name = args[0] if args else None, kernel._opname
+    if not isinstance(first, torch.Tensor):
+        return False
+    if name in OF_SOMETHING:
+        return any(type(size) is int and size == 0 for size in first.shape)
+    dim = (kwargs or {}).get("dim", args[1] if len(args) > 1 else -1)
+    return name in ALONG_A_DIMENSION and type(dim) is int and not -max(first.dim(), 1) <= dim < max(first.dim(), 1)
 
 
 def refuses_dtypes(kernel: Any, args: tuple) -> bool:

@@ -44,8 +44,13 @@ def nothing_but_a_draw(x):
     torch.rand(2)
 
 
+def drawn_for_several_results(x):
+    F.fractional_max_pool2d(x.expand(1, 3, 3), 2, output_size=2, return_indices=True)
+    return x + torch.rand(3)
+
+
 PROGRAMS = [unused, unused_and_computed_with, unused_dropout, drawn_in_place, drawn_into_an_argument,
-            layers_that_are_made, nothing_but_a_draw]
+            drawn_for_several_results, layers_that_are_made, nothing_but_a_draw]
 
 
 def outcome(f, given):

@@ -7,6 +7,7 @@ undone.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,9 +35,18 @@ class GraphEnd:
         self.set_results(results)
 
     def also_return(self, nodes: Iterable[fx.Node]) -> None:
-        """Return these tensors, too, detached, and these numbers."""
-        self.set_results([*self.output.args[0], *(
-            self.detached(n) if isinstance(n.meta["example_value"], torch.Tensor) else n for n in nodes)])
+        """Return these tensors, too, detached, and these numbers. Of several results the first tensor is returned."""
+        self.set_results([*self.output.args[0], *map(self.kept, nodes)])
+
+    def kept(self, node: fx.Node) -> fx.Node:
+        made = node.meta["example_value"]
+        if isinstance(made, (tuple, list)):
+            place = next(i for i, part in enumerate(made) if isinstance(part, torch.Tensor))
+            with self.module.graph.inserting_before(self.output):
+                node = self.module.graph.call_function(operator.getitem, (node, place))
+            node.meta["example_value"] = made = made[place]
+            self.made.append(node)
+        return self.detached(node) if isinstance(made, torch.Tensor) else node
 
     def call(self, calls: Iterable[tuple[Callable[..., object], tuple]]) -> None:
         """Call these functions last."""

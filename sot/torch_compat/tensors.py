@@ -182,7 +182,13 @@ def plain_tensor(value: Any) -> Any:
     kind = type(value)
     as_it_is = kind is torch.Tensor or not isinstance(value, torch.Tensor) or kind.__torch_function__ is DISABLED or (
         is_wrapper_class(kind))
-    return value if as_it_is else value.as_subclass(torch.Tensor)
+    if as_it_is:
+        return value
+    try:
+        return value.as_subclass(torch.Tensor)
+    except RuntimeError:        # autograd refuses a view of several whose base has been changed in place
+        with torch._C._AutoDispatchBelowAutograd():
+            return value.as_subclass(torch.Tensor)
 
 
 def is_plain(value: Any) -> bool:

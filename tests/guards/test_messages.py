@@ -13,6 +13,8 @@ import torch
 
 import sot
 from sot.guards.guards import short
+from sot.guards.origin import Arg
+from sot.guards.tensor_guards import TensorGuard
 
 X = torch.arange(6.0)
 
@@ -78,3 +80,16 @@ def test_the_warning_at_the_limit_of_captures_has_the_programs_names_in_its_advi
     message, = (str(warning.message) for warning in told)
     assert "made(n) is a float32 tensor" in message and "Let made(n).shape[0] vary" in message
     assert "__stack" not in message
+
+
+def test_a_guard_names_the_sizes_of_a_view_that_autograd_refuses_to_use():
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    base = torch.ones(3, 3, requires_grad=True).clone().as_subclass(Own)
+    view = base.unbind()[0]
+    base[1:1].add_(1)
+    guard = TensorGuard.of(Arg(0, "v"), torch.ones(2).as_subclass(Own))
+    assert "v.shape[0] was 2" in guard.explain((view,))

@@ -5,12 +5,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
 
 
 def name_of(node: fx.Node) -> str:
     """The name of the method or function that a node calls; empty if it has none."""
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def operator_of(node: fx.Node) -> str:
+    """The name of torch's operator that a node of an ATen graph calls; empty if it calls something else."""
+    return node.target._schema.name.partition("::")[2] if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 OWN_LAYOUT = "own_layout"       # in the metadata of a node

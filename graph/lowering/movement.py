@@ -17,6 +17,7 @@ from sot.graph.kernels.sizes import Number, Size, surely_less
 from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.places import assembled
 from sot.graph.lowering.pointwise import converted, like
+from sot.graph.nodes import operator_of
 
 
 # ---- from the position alone -----------------------------------------------------------------------------
@@ -308,8 +309,7 @@ def copy(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 
 def is_only_scattered(node: fx.Node) -> bool:
-    return all(getattr(user.target, "_schema", None) is not None and user.args[0] is not node
-               and user.target._schema.name.partition("::")[2] in SCATTERS for user in node.users)  # type: ignore[union-attr]
+    return all(operator_of(user) in SCATTERS and user.args[0] is not node for user in node.users)
 
 
 def expanded(source: View, shape: tuple[Number, ...]) -> View:

@@ -15,6 +15,7 @@ from torch import fx
 from sot.graph.kernels.program import Extern, View
 from sot.graph.lowering.driver import Lowering
 from sot.graph.lowering.views import VIEWS
+from sot.graph.nodes import operator_of
 
 aten = torch.ops.aten
 INTO = {aten.mm.default: aten.mm.out, aten.addmm.default: aten.addmm.out, aten.bmm.default: aten.bmm.out,
@@ -57,14 +58,9 @@ def maker_of(low: Lowering, part: View) -> int | None:
 
 def is_read_once(node: fx.Node) -> bool:
     """Whether only the concatenation reads a value, and what the value is a view of."""
-    while len(node.users) == 1 and is_view(node):
+    while len(node.users) == 1 and operator_of(node) in VIEWS:
         node = node.all_input_nodes[0]
     return len(node.users) == 1
-
-
-def is_view(node: fx.Node) -> bool:
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and target._schema.name.partition("::")[2] in VIEWS
 
 
 def laid_into(part: View, shape: Sequence[Any], strides: Sequence[Any], result: View, offset: Any) -> View | None:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from torch import fx
 
 from sot.graph.kernels import index as ix
@@ -22,6 +21,7 @@ from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.movement import within
 from sot.graph.lowering.pointwise import is_float, like
 from sot.graph.lowering.reductions import row_major
+from sot.graph.nodes import operator_of
 from sot.graph.rewrite.decompositions import WRITTEN_OUT, may_miss
 from sot.torch_compat.graphs import POOL_WITH_CELLS, POSITIONS_OF_CELLS
 
@@ -77,7 +77,7 @@ def max_pool(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     if math.prod(windows.size) > WRITTEN_OUT:
         return None
     kind = compute_type(NAMES[source.dtype])
-    shape, of_cells = source.shape[-windows.rank:], name_of(node) == POOL_WITH_CELLS
+    shape, of_cells = source.shape[-windows.rank:], operator_of(node) == POOL_WITH_CELLS
 
     def body(b: Builder, axes: list[Index], which: int) -> str:
         outer, starts = axes[:-windows.rank], windows.starts(axes[-windows.rank:])
@@ -129,10 +129,6 @@ def positions_of_cells(low: Lowering, node: fx.Node, given: dict[str, Any]) -> A
     return low.kernel(node, node.meta["val"], (), body)
 
 
-def name_of(node: fx.Node) -> str:
-    return node.target._schema.name.partition("::")[2] if isinstance(node.target, torch._ops.OpOverload) else ""
-
-
 @lowers("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
 def max_pool_backward(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     """Each element sums the gradients of the windows that it is the maximum of."""
@@ -167,7 +163,7 @@ def max_pool_backward(low: Lowering, node: fx.Node, given: dict[str, Any]) -> An
 def cells_of(low: Lowering, node: fx.Node, windows: Windows) -> View | None:
     """The cells that the positions of the maxima are computed from, if they are in windows like these."""
     positions: Any = node.kwargs.get("indices", node.args[-1])
-    if not isinstance(positions, fx.Node) or name_of(positions) != POSITIONS_OF_CELLS:
+    if not isinstance(positions, fx.Node) or operator_of(positions) != POSITIONS_OF_CELLS:
         return None
     known = low.arguments(positions)
     shape = tuple(node.meta["val"].shape)[-windows.rank:]

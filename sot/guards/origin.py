@@ -39,8 +39,8 @@ def immutable(cls: C) -> C:
     """A data class that computes its hash once. Origins nest deeply, and they and guards are keys of every table of the
     capture.
 
-    mypy refuses to assign to a field. ``dataclass(frozen=True)`` also refuses it when the program runs: it takes twice
-    as long to make such a class, of which importing SOT makes many, and an instance.
+    mypy refuses an assignment to a field. ``dataclass(frozen=True)`` refuses it at run time, too. That takes twice as
+    long to make the class, of which an import of SOT makes sixty, and three times as long to make an instance.
     """
     made: Any = dataclass(unsafe_hash="__hash__" not in cls.__dict__, repr=False)(cls)
     compute = made.__hash__

@@ -66,7 +66,8 @@ def belongs_to_user(path: Path) -> bool:
 
 
 def lock(path: Path) -> FileLock:
-    made: FileLock = import_module("filelock").FileLock(str(path))     # late: it is needed by who writes
+    """The lock of a file that processes share."""
+    made: FileLock = import_module("filelock").FileLock(str(path))     # late: only a process that writes needs it
     return made
 
 

@@ -139,7 +139,8 @@ class RecordingFakeMode(FakeTensorMode):
         """Record the effects of an operation that is about to run."""
         self.draws_now = self.draws_now or op_effects.draws(func, args, kwargs)
         self.draws = self.draws or self.draws_now
-        self.draws_in_order = self.draws_in_order or op_effects.draws_in_order_of_memory(func, args)
+        self.draws_in_order = self.draws_in_order or op_effects.draws_in_order_of_memory(
+            func, args) or op_effects.is_drawn_otherwise(func)
         if op_effects.may_refuse(func, args, kwargs):
             self.may_refuse = True
             bounds = op_effects.bounds_of_indices(func, args, kwargs)

@@ -35,7 +35,7 @@ CHECKING_COMPOSITES = frozenset(("one_hot",))
 LOSING_CHECKS = frozenset(() if has_effects(torch.ops.aten._linalg_check_errors.default) else (
     "one_hot", "inverse", *(f"linalg_{n}" for n in (
         "inv", "cholesky", "solve", "lu_factor", "ldl_factor", "matrix_power", "tensorinv", "tensorsolve"))))
-# Inductor draws numbers of its own for these before torch 2.12, also where it is told to draw eager's.
+# Before torch 2.12 Inductor draws other numbers than eager for these, even if it is told to draw eager's.
 DRAWN_OTHERWISE = frozenset(() if torch.__version__ >= "2.12" else ("rrelu_with_noise",))
 BOOLS_REFUSED = frozenset((torch.ops.aten.sub, torch.ops.aten.sub_, torch.ops.aten.rsub))
 HARMLESS = frozenset(f"linalg_{n}" for n in (
@@ -60,7 +60,8 @@ CONVERTING = frozenset(("copy", "where", "type_as"))
 # Kernels that refuse an empty tensor, or a dimension that it does not have, while their fakes do not.
 OF_SOMETHING = frozenset(("max", "min", "median", "nanmedian", "mode", "_fft_c2c", "_fft_r2c", "_fft_c2r"))
 ALONG_A_DIMENSION = frozenset(("sort", "argsort", "_softmax", "_log_softmax"))
-LEAST = -(1 << 62)      # kernels refuse smaller sizes and shifts, fakes do not (``SymInt::MAX_UNREPRESENTABLE_INT``)
+# Kernels refuse this integer and lesser ones as a size or a shift. Fakes do not. (``SymInt::MAX_UNREPRESENTABLE_INT``)
+TOO_SMALL = -(1 << 62)
 
 
 def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
@@ -75,11 +76,15 @@ def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
 
 def draws_in_order_of_memory(kernel: Any, args: tuple) -> bool:
     """Whether it draws into memory that is not contiguous. The order of the numbers may depend on that memory, and
-    AOTAutograd draws into other memory. Or whether a compiler draws other numbers.
+    AOTAutograd draws into other memory.
     """
-    if torch.Tag.nondeterministic_seeded not in kernel.tags or not args or not isinstance(args[0], torch.Tensor):
-        return False
-    return kernel._opname in DRAWN_OTHERWISE or changes_first(kernel) and not is_contiguous_or_false(args[0])
+    return torch.Tag.nondeterministic_seeded in kernel.tags and bool(args) and isinstance(args[0], torch.Tensor) and (
+        changes_first(kernel) and not is_contiguous_or_false(args[0]))
+
+
+def is_drawn_otherwise(kernel: Any) -> bool:
+    """Whether a compiler draws other numbers than PyTorch for it."""
+    return kernel._opname in DRAWN_OTHERWISE
 
 
 @functools.cache
@@ -99,7 +104,7 @@ def dropout_of(kernel: Any) -> tuple[int, Any]:
 @functools.cache
 def refusing(kernel: Any) -> str:
     """The name of a kernel that may raise on values, or nothing."""
-    name = kernel._schema.name.partition("::")[2].rstrip("_")
+    name = kernel._opname.rstrip("_")
     if kernel.namespace == COLLECTIVES:
         return ""
     if kernel.namespace not in TORCHS_OWN:
@@ -143,16 +148,16 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
     if any(not fits(a, first.dtype) for first in args[:1] if isinstance(first, torch.Tensor)
            for a in (*args[1:], *(kwargs or {}).values())):
         return True
-    if refuses_dtypes(kernel, args) or has_less(args) or refuses_shape(kernel, args, kwargs):
+    if refuses_dtypes(kernel, args) or has_too_small(args) or refuses_shape(kernel, args, kwargs):
         return True
     if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
         return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
     return False
 
 
-def has_less(args: Sequence[Any]) -> bool:
-    """Whether an integer among the arguments, also within lists, is less than what torch takes as a size."""
-    return any(has_less(a) if isinstance(a, (list, tuple)) else type(a) is int and a <= LEAST for a in args)
+def has_too_small(args: Sequence[Any]) -> bool:
+    """Whether an integer among the arguments, also within lists, is too small for torch to take it as a size."""
+    return any(has_too_small(a) if isinstance(a, (list, tuple)) else type(a) is int and a <= TOO_SMALL for a in args)
 
 
 def refuses_shape(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
@@ -172,7 +177,7 @@ def refuses_dtypes(kernel: Any, args: tuple) -> bool:
               if dtype.is_floating_point or dtype.is_complex}
     if len(dtypes) < 2 or torch.Tag.pointwise in kernel.tags:
         return False
-    name = kernel._schema.name.partition("::")[2].rstrip("_")
+    name = kernel._opname.rstrip("_")
     return name in OF_ONE_DTYPE or not (dtypes <= MIXED or name in CONVERTING)
 
 
@@ -243,7 +248,7 @@ def fits(number: Any, dtype: torch.dtype) -> bool:
 @functools.cache
 def is_of_reals(kernel: Any) -> bool:
     """Whether it may refuse complex numbers; kernels check that when they run."""
-    name = kernel._schema.name.partition("::")[2].rstrip("_")
+    name = kernel._opname.rstrip("_")
     return name not in OF_COMPLEX and not any(
         a.alias_info is not None and not a.alias_info.is_write for a in kernel._schema.returns)
 
@@ -266,7 +271,7 @@ def casts(args: tuple) -> bool:
 @functools.cache
 def out_of_place(kernel: Any) -> Any:
     """The functional kernel for an in-place kernel, or None."""
-    name = kernel._schema.name.partition("::")[2]
+    name = kernel._opname
     if not name.endswith("_") or torch.Tag.nondeterministic_seeded in kernel.tags:
         return None
     packet = getattr(getattr(torch.ops, kernel.namespace), name[:-1], None)
@@ -285,7 +290,7 @@ NORMALIZING = frozenset(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_
 
 @functools.cache
 def _changing(kernel: Any) -> str:
-    name = kernel._schema.name.partition("::")[2]
+    name = kernel._opname
     return name if name in NORMALIZING or kernel._schema.is_mutable else ""
 
 
@@ -356,7 +361,7 @@ def is_missing(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
     tensors: list[torch.Tensor] = []
     kinds = [_kind(part, tensors) for part in (*args, *(kwargs or {}).items())]
     dtypes = {t.dtype for t in tensors} | ({kwargs["dtype"]} if kwargs and kwargs.get("dtype") else set())
-    name = kernel._schema.name.partition("::")[2]
+    name = kernel._opname
     if (dtypes <= EVERYWHERE and not name.startswith(OF_INTEGERS)) or not _can_be_tried(kernel, name, tensors, kwargs):
         return False
     key = (kernel, *kinds)

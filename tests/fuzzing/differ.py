@@ -186,7 +186,7 @@ HOOKS = r"(?<=_hooks)(: OrderedDict )?\[[\d, ]+\]|(?<=\.id = int )\d+"    # numb
 HISTORY = re.compile(rf"(?<=leaf=False )\S+|,(\s|\\n)+grad_fn=<\w+>|version=\d+|{HOOKS}")
 READ_HISTORY = re.compile(r"type\(x\.grad_fn\)\.__name__|[\w.]+\._version")
 VERSION = re.compile(r"version=\d+")
-BACKENDS: dict[str, Any] = {"eager": "eager", "a function": eager, "aot_eager": "aot_eager"}
+BACKENDS: dict[str, Any] = {"eager": "eager", "function": eager, "aot_eager": "aot_eager"}
 
 
 def compare(source: str, counts: Counter[str] | None = None, backend: str = "eager") -> None:

@@ -57,15 +57,10 @@ def memory_of(*nodes: fx.Node) -> Iterator[int]:
 
 def does_more(node: fx.Node, read_later: set[int]) -> bool:
     made = node.meta.get("example_value")
-    if tensors := tensors_among(made):
+    if tensors := [*tensors_of(node)]:
         refuses = node.meta.get(REFUSES) and not any(map(symbols_of, tensors))
         return bool(node.meta.get("draws") or refuses and read_later.isdisjoint(node.meta.get("changes", ())))
     return isinstance(made, NUMBERS) and bool(node.meta.get(REFUSES))
-
-
-def tensors_among(made: Any) -> list[torch.Tensor]:
-    """The tensors of a result, or of several results."""
-    return [part for part in (made if isinstance(made, (tuple, list)) else (made,)) if isinstance(part, torch.Tensor)]
 
 
 def first_results(call: Callable[..., Any], count: int) -> Callable[..., Any]:

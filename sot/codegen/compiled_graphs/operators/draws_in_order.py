@@ -1,7 +1,8 @@
 """Random numbers drawn into memory that is not contiguous: dropout of a transposed tensor, ``x.t().normal_()``.
 
 Their order depends on that memory, and AOTAutograd draws into other memory. So a graph that is compiled draws them by
-an operator, which compilers call as it is and with the strides that its argument has in PyTorch.
+an operator, which compilers call as it is and with the strides that its argument has in PyTorch. The same flag marks
+the few draws that a compiler makes in another way (``op_effects.is_drawn_otherwise``).
 """
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
-FLAG = "draws_in_order"         # in the metadata of a node: the order of its numbers may depend on memory
+FLAG = "draws_in_order"         # in the metadata of a node: a compiler may draw other numbers
 METHODS = frozenset(("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_",
                      "uniform_"))
 OF_DROPOUT = inspect.signature(F.dropout)

@@ -92,6 +92,7 @@ class RecordingFakeMode(FakeTensorMode):
             compute = functools.partial(super().__torch_dispatch__, func, types, args, kwargs)
             result: Any = compute() if self.remembered is None else self.remembered.run(
                 self, func, args, kwargs or {}, compute)
+            result = layouts.as_given(self, func, args, kwargs or {}, result)
             made = layouts.as_kernel(self, func, args, result)
             self.has_own_layout = self.has_own_layout or made is not result
             result = made

@@ -75,6 +75,23 @@ ON_CPU: dict[Any, Rule] = {
                     in_format_of_input)}
 
 
+# They take the strides of a dense argument as they are. torch's rules choose those of dimensions of size one anew.
+DENSE_LIKE = frozenset(getattr(_aten, name) for name in (
+    "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"))
+
+
+def as_given(mode: FakeTensorMode, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
+    """The result of an operator of ``DENSE_LIKE``, in dimensions of size one too. Compilers need not know it."""
+    if func.overloadpacket not in DENSE_LIKE or kwargs.get("memory_format", torch.preserve_format) not in (
+            None, torch.preserve_format):
+        return result
+    given = args[0]
+    if given.layout is not torch.strided or differ(result, given) or not differ(result, given, everywhere=True):
+        return result
+    with mode:
+        return torch.empty_strided(result.shape, given.stride(), dtype=result.dtype, device=result.device)
+
+
 def as_kernel(mode: FakeTensorMode, func: Any, args: tuple, result: Any) -> Any:
     """The result of an operator, or one whose first tensor has the strides that the kernel gives it."""
     rule = ANYWHERE.get(func) or ON_CPU.get(func)
@@ -100,10 +117,12 @@ def order_of(result: Tensor) -> tuple[int, ...] | None:
         type(stride) is int for stride in strides) else None
 
 
-def differ(a: Tensor, b: Tensor) -> bool:
-    """Whether their strides differ where that matters. Symbols are compared by name, so nothing is assumed of them."""
+def differ(a: Tensor, b: Tensor, everywhere: bool = False) -> bool:
+    """Whether their strides differ where that matters, or in any dimension. Symbols are compared by name, so nothing is
+    assumed of them.
+    """
     try:
         sizes, *strides = ([*map(number, numbers)] for numbers in (a.shape, a.stride(), b.stride()))
     except NotRemembered:
         return False
-    return any(mine != other for size, mine, other in zip(sizes, *strides, strict=True) if size != 1)
+    return any(mine != other for size, mine, other in zip(sizes, *strides, strict=True) if everywhere or size != 1)

@@ -1,7 +1,7 @@
 """A number that selects one of many elements needs no capture for each of them: Python selects from the third on."""
 import pytest
 import torch
-from harness import Programs, same
+from harness import Programs, caught, same
 from torch import nn
 
 import sot
@@ -101,6 +101,23 @@ def test_an_element_that_does_not_exist(table):
         with pytest.raises(wanted.type) as found:
             translated(X, i)
         assert str(found.value) == str(wanted.value)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("part", [
+    lambda y, k: y[k], lambda y, k: y[:, k], lambda y, k: y[..., k, 0], lambda y, k: y[None, :, k],
+    lambda y, k: y[0, k], lambda y, k: y[k, k], lambda y, k: y[k:, k]])
+def test_an_element_of_a_tensor_that_does_not_exist_after_a_change(part, backend):
+    def program(x, y, t):
+        x.add_(1)
+        return part(y, int((x.sum() * 0 + t).item()))
+    translated = sot.to_static(program, backend=backend)
+    for i in (0, 1, 5, -7, 1, 9):
+        results = []
+        for call in translated, program:
+            x = torch.zeros(2)
+            results.append((caught(call, x, torch.arange(8.0).reshape(2, 2, 2), torch.tensor(i)), x))
+        assert same(*results) is None, i
 
 
 def test_a_ring_of_places():

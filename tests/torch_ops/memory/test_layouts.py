@@ -6,7 +6,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional as F
 
 import sot
-from sot.torch_compat.operators.layouts import ANYWHERE, ON_CPU
+from sot.torch_compat.operators.layouts import ANYWHERE, DENSE_LIKE, ON_CPU
 
 aten = torch.ops.aten
 IMAGE = torch.linspace(0.1, 0.9, 160).reshape(2, 4, 5, 4)
@@ -130,6 +130,19 @@ def test_a_normalization_of_transposed_rows_is_compiled_with_the_rest():
     x = torch.linspace(-1, 1, 24).reshape(2, 3, 4)
     torch.testing.assert_close(translated(x), program(x))
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (1, 6), (6, 2), (6, 1), (1, 1)])
+@pytest.mark.parametrize("name", sorted(operator.__name__ for operator in DENSE_LIKE))
+def test_a_tensor_like_another_has_its_strides_also_in_dimensions_of_size_one(name, shape):
+    def program(x):
+        part, more = x.T[:, ::2], {"full_like": (3,), "randint_like": (3,)}.get(name, ())
+        like = getattr(torch, name)
+        return (like(part, *more).stride(), like(part, *more, dtype=torch.float64).stride(),
+                like(part[:, 0], *more).stride(), like(part[::3], *more).stride(),
+                like(part, *more, memory_format=torch.contiguous_format).stride())
+    for backend in ("eager", "aot_eager"):
+        assert sot.to_static(program, backend=backend)(torch.zeros(shape)) == program(torch.zeros(shape))
 
 
 def test_strides_where_sizes_vary():

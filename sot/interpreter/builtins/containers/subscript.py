@@ -126,18 +126,18 @@ def selected(m: Machine, obj: Any, key: Value, stores: bool = False) -> tuple[An
         parts = [WHOLE if v is NONE else v for v in parts]
         taken = [v for v in parts if v.pytype in (int, slice)]
     rest: list[Value] = []
-    seen, dim = 0, obj.fake.dim() if any(v.pytype is type(Ellipsis) for v in parts) else len(taken)
-    for v in reversed(parts):       # from the last dimension, so that earlier ones keep their positions
+    dim, skipped = 0, obj.fake.dim() - len(taken)
+    for position, v in enumerate(parts):
         if v.pytype is type(Ellipsis):
-            dim = len(taken) - seen
-        elif v.pytype in (int, slice):
-            dim, seen = dim - 1, seen + 1
-            if is_dynamic(v) or isinstance(v, DeferredScalar):
-                if stores and not is_in_range(m, v, obj.fake.shape[dim]):
-                    raise Break(Reason.OPERATION_FAILED, "setitem: an index that is out of range")
-                obj = selected_at(m, obj, dim, v)
-                continue
-        rest.insert(0, v)
+            dim += skipped
+        elif is_dynamic(v) or isinstance(v, DeferredScalar):
+            if stores and not is_in_range(m, v, obj.fake.shape[dim]):
+                raise Break(Reason.OPERATION_FAILED, "setitem: an index that is out of range")
+            obj = selected_at(m, obj, dim, v, position)
+            continue
+        else:
+            dim += 1
+        rest.append(v)
     return obj, TupleValue([] if all(v is WHOLE for v in rest) else rest)
 
 
@@ -148,11 +148,20 @@ def is_in_range(m: Machine, index: Value, size: int | torch.SymInt) -> bool:
     return start is not None and bool(compare(m, ">=", index, start).real and compare(m, "<", index, end).real)
 
 
-def selected_at(m: Machine, obj: Any, dim: int, index: Value) -> Any:
+def selected_at(m: Machine, obj: Any, dim: int, index: Value, position: int) -> Any:
     try:
-        return torch_call(m, "call_function", torch.select, [obj, Const(dim), index], {})
-    except PyRaise:     # its words are not those of ``x[i]``
+        return torch_call(m, "call_function", select, [obj, Const(dim), index, Const(position)], {})
+    except PyRaise:     # the parts to the left of it may raise first
         raise Break(Reason.OPERATION_FAILED, "getitem: an index that is out of range") from None
+
+
+def select(tensor: torch.Tensor, dim: int, index: int, position: int) -> torch.Tensor:
+    """The target of a node. An exception has the words of a subscript, which names the position in the key."""
+    try:
+        return torch.select(tensor, dim, index)
+    except IndexError:
+        raise IndexError(f"index {index} is out of bounds for dimension {position} with size {tensor.shape[dim]}"
+                         ) from None
 
 
 @ANSWERS.add((Const, "getitem"))

@@ -135,6 +135,18 @@ def test_a_handler_of_other_errors_is_no_reason_for_a_break():
     check(update, X, torch.tensor([1]), graphs=1, breaks=0)
 
 
+@pytest.mark.parametrize("take", [
+    lambda x, i: [x[k] for k in (i, i)], lambda x, i: (*(x[k] for k in (i, i)),),
+    lambda x, i: {n: x[k] for n, k in enumerate((i, i))}], ids=["list", "generator", "dict"])
+def test_nor_is_a_comprehension(take):
+    """Since Python 3.12 it has a handler, which restores the variables outside of it."""
+    def taken(x, i):
+        x.add_(1)
+        return take(x, i)
+    check(taken, X, torch.tensor([1]), graphs=1, breaks=0)
+    check(taken, X, OUTSIDE)
+
+
 # ---- autograd inside
 AUTOGRAD: dict = {}
 

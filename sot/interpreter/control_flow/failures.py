@@ -114,6 +114,11 @@ def catches(frame: Frame) -> bool:
     index = instrs[frame.last].handler
     while index >= 0:
         depth, at = handlers[index].depth, handlers[index].target
+        if instrs[at].op == "PUSH_EXC_INFO":
+            at += 1
+        else:       # made by Python's compiler, it tidies up and raises again: the end of a comprehension or a handler
+            index = instrs[at].handler
+            continue
         while instrs[at].op != "RERAISE":
             op = instrs[at].op
             if op == "LOAD_GLOBAL" and instrs[at + 1].op == "CHECK_EXC_MATCH":
@@ -127,11 +132,6 @@ def catches(frame: Frame) -> bool:
                     return True
                 while instrs[at].op != "RERAISE":
                     at += 1
-            elif op in ("PUSH_EXC_INFO", "COPY", "POP_EXCEPT"):
-                at += 1
-            elif [i.op.partition("_")[0] for i in instrs[at:at + 3]] == ["LOAD", "STORE", "DELETE"] and (
-                    instrs[at].arg is None):        # the end of ``except ... as e`` deletes e
-                at += 3
             else:
                 return True
         index = instrs[at].handler

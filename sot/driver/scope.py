@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -40,6 +41,13 @@ class Scope:
 
     def covers(self, module: str) -> bool:
         return not is_in(module, self.exclude) and (not self.include or is_in(module, self.include))
+
+    def note(self) -> str:
+        """What to tell of names in ``include`` of which the program has imported nothing. Empty if there are none."""
+        missing = [name for name in self.include if not any(is_in(module, (name,)) for module in [*sys.modules])]
+        if not missing:
+            return ""
+        return f"nothing was translated in {', '.join(missing)}: the program has imported no such module"
 
     def leaves_alone(self, code: CodeType, module: str, callback: _hook.Callback) -> bool:
         """Whether this code is not to be translated. Then the hook does not ask about it again: for any translator, or

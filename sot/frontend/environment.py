@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import sys
 import warnings
 from importlib import import_module
 from typing import Any
@@ -42,13 +43,17 @@ def enable_from_environment() -> None:
 
 
 def tell_at_exit(program: WholeProgram) -> None:
-    """Print the gain at exit, if the output is a terminal."""
+    """Print at exit which included modules there were not and, if the output is a terminal, the gain."""
     process = os.getpid()
 
-    def tell_gain() -> None:
-        if os.getpid() == process and multiprocessing.parent_process() is None and shows_lines():
+    def tell_result() -> None:
+        if os.getpid() != process or multiprocessing.parent_process() is not None:
+            return
+        if note := program.scope.note():
+            print(f"SOT_INCLUDE: {note}", file=sys.stderr)
+        if shows_lines():
             tell(program.gain())
-    atexit.register(tell_gain)
+    atexit.register(tell_result)
 
 
 def make_translator(program: WholeProgram) -> Any:

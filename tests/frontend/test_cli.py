@@ -348,7 +348,11 @@ def test_a_backend_that_does_not_exist_is_a_warning_and_the_program_runs(python,
 def test_only_what_is_included_is_translated(python, program):
     done = python(program, SOT_ENABLE="1", SOT_LOG="all", SOT_INCLUDE="somebody.elses")
     assert done.returncode == 0 and "[sot.graphs]" not in done.stderr
-    assert "[sot.graphs]" in python(program, SOT_ENABLE="1", SOT_LOG="all", SOT_INCLUDE="__main__").stderr
+    assert "SOT_INCLUDE: nothing was translated in somebody.elses: the program has imported no such" in done.stderr
+    done = python("-m", "sot", "run", "--include", "__main__,somebody.elses", program)
+    assert "--include: nothing was translated in somebody.elses: the program has imported no such" in done.stderr
+    done = python(program, SOT_ENABLE="1", SOT_LOG="all", SOT_INCLUDE="__main__")
+    assert "[sot.graphs]" in done.stderr and "nothing was translated" not in done.stderr
 
 
 def test_importing_sot_does_not_import_the_translator(python):

@@ -11,6 +11,7 @@ from types import TracebackType
 from rich.console import Console
 
 from sot.backends import BackendError, UnknownBackendError
+from sot.driver.scope import Scope
 from sot.frontend import stages
 from sot.frontend.checks.baseline import BaselineError, ratchet
 from sot.frontend.checks.limits import LimitError, Limits, counted, modules_of, violations
@@ -113,6 +114,8 @@ def run_program(program: Program, backend: str, include: str, exclude: str) -> t
                 status = status_of(program, recording)
             finally:
                 recording.stop()
+        if note := Scope((*words(include),)).note():
+            print(f"--include: {note}", file=sys.stderr)
     return status, recording.report
 
 

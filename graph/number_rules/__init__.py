@@ -1,0 +1,11 @@
+"""Operations with a float that may differ from call to call.
+
+``rules.py`` says which operations take a tensor in place of the number, and what a rule for another one is. The other
+files have the rules by subject: ``normalization.py``, ``activations.py``, ``losses.py``, ``products.py``,
+``drawing.py`` (random numbers) and ``others.py``.
+"""
+from sot.graph.number_rules import activations, drawing, losses, normalization, others, products
+from sot.graph.number_rules.rules import is_of_lists, is_operand, knows_nan, rule_of, takes_tensors
+
+__all__ = ["activations", "drawing", "is_of_lists", "is_operand", "knows_nan", "losses", "normalization", "others",
+           "products", "rule_of", "takes_tensors"]

@@ -1,4 +1,6 @@
-"""The rule for operators of the program: see ``sot/torch_compat/operators/with_numbers.py``."""
+"""The rule for operators of the program, and for those of torch whose kernel only takes a number: see
+``sot/torch_compat/operators/with_numbers.py``.
+"""
 from __future__ import annotations
 
 import functools
@@ -8,13 +10,13 @@ from typing import Any
 
 import torch
 
-from sot.torch_compat.operators.with_numbers import floats_of, names_of, taking_tensor
+from sot.torch_compat.operators.with_numbers import names_of, numbers_of, taking_tensor
 
 
 @functools.cache
 def with_tensors(operator: Any) -> Callable[..., Any]:
     """A function that calls an operator which takes floats, some of which may be 0-d tensors."""
-    names, floats = names_of(operator), {names_of(operator)[i] for i in floats_of(operator)}
+    names, floats = names_of(operator), numbers_of(operator)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(names, args, strict=False)) | kwargs

@@ -5,7 +5,7 @@ files have the rules by subject: ``normalization.py``, ``activations.py``, ``los
 ``drawing.py`` (random numbers) and ``others.py``.
 """
 from sot.graph.number_rules import activations, drawing, losses, normalization, others, products
-from sot.graph.number_rules.rules import is_of_lists, is_operand, knows_nan, rule_of, takes_tensors
+from sot.graph.number_rules.rules import Rule, is_of_lists, is_operand, knows_nan, rule_of, takes_tensors
 
-__all__ = ["activations", "drawing", "is_of_lists", "is_operand", "knows_nan", "losses", "normalization", "others",
-           "products", "rule_of", "takes_tensors"]
+__all__ = ["Rule", "activations", "drawing", "is_of_lists", "is_operand", "knows_nan", "losses", "normalization",
+           "others", "products", "rule_of", "takes_tensors"]

@@ -9,38 +9,60 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sot.graph.number_rules.rules import only_if, rule
+from sot.graph.number_rules.rules import HALF, also_in_place, only_if, rule
+
+SELU = 1.7580993408473766     # of alpha dropout: scale * alpha of SELU
 
 
-@rule(F.dropout, torch.dropout, p=(0.0, 1.0))
+# ---- dropout
+@rule(F.dropout, torch.dropout, in_double=True, p=(0.0, 1.0))
 def dropout(input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    only_if(not inplace)
-    return input if not training else input * kept(input, p, True) * (1 / (1 - p))
-
-
-@rule(F.dropout2d, p=(0.0, 1.0))
-def channel_dropout(input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    only_if(not inplace)
-    channels = input.new_empty([*input.shape[:2], *[1] * (input.dim() - 2)])
-    return input if not training else input * (kept(channels, p) / (1 - p))
-
-
-@rule(F.dropout1d, F.dropout3d, p=(0.0, 1.0))
-def channel_dropout_of_batch(input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    only_if(input.dim() in (3, 5))
-    return channel_dropout(input, p, training, inplace)
-
-
-@rule(F.alpha_dropout, p=(0.0, 1.0))
-def alpha_dropout(input: Tensor, p: Any = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    only_if(not inplace)
     if not training:
         return input
+    mask = kept(input, p, True)
+    return input * mask * beside(input, 1 / (1 - p)) if input.is_cuda else input * (mask / beside(input, 1 - p))
+
+
+@rule(F.dropout2d, torch.feature_dropout, in_double=True, p=(0.0, 1.0))
+def channel_dropout(input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    if not training:
+        return input
+    return input * (kept(channels_of(input), p) / beside(input, 1 - p))
+
+
+@rule(F.dropout1d, F.dropout3d, in_double=True, p=(0.0, 1.0))
+def channel_dropout_of_batch(input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    only_if(input.dim() in (3, 5))
+    return channel_dropout(input, p, training)
+
+
+@rule(F.alpha_dropout, torch.alpha_dropout, in_double=True, p=(0.0, 1.0))
+def alpha_dropout(input: Tensor, p: Any = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    return to_negative(input, kept(input, p), p) if training else input
+
+
+@rule(F.feature_alpha_dropout, torch.feature_alpha_dropout, in_double=True, p=(0.0, 1.0))
+def channel_alpha_dropout(input: Tensor, p: Any = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    return to_negative(input, kept(channels_of(input), p), p) if training else input
+
+
+def to_negative(x: Tensor, mask: Tensor, p: Tensor) -> Tensor:
+    """Elements that are dropped get a value that is negative; mean and variance stay."""
     scale = ((SELU * SELU * p + 1) * (1 - p)).rsqrt()
-    mask = kept(input, p)
-    return input * (mask * scale) + ((mask - 1) * (SELU * scale) + SELU * scale * p)
+    shift, scale, value = (beside(x, number) for number in (SELU * scale * p, scale, SELU * scale))
+    return x * (mask * scale) + ((mask - 1) * value + shift)
 
 
+def channels_of(x: Tensor) -> Tensor:
+    return x.new_empty([*x.shape[:2], *[1] * (x.dim() - 2)])
+
+
+def beside(x: Tensor, number: Tensor) -> Tensor:
+    """The number in a dtype that does not change that of a result."""
+    return number.to(torch.float32 if x.dtype in HALF and x.dim() else x.dtype)
+
+
+# ---- distributions
 @rule(F.gumbel_softmax, tau=())
 def gumbel_softmax(logits: Tensor, tau: Any = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     noise = -torch.empty_like(logits, memory_format=torch.legacy_contiguous_format).exponential_().log()
@@ -52,23 +74,72 @@ def gumbel_softmax(logits: Tensor, tau: Any = 1, hard: bool = False, eps: float 
 
 
 @rule("normal_", mean=(), std=(0.0,))
-def normal_(input: Tensor, mean: Any = 0, std: Any = 1) -> Tensor:
-    return input.normal_().mul_(std).add_(mean)
+def normal_(input: Tensor, mean: Any = 0, std: Any = 1, *, generator: Any = None) -> Tensor:
+    return input.normal_(generator=generator).mul_(std).add_(mean)
 
 
 @rule("exponential_", lambd=(0.0,))
-def exponential_(input: Tensor, lambd: Any = 1) -> Tensor:
-    return input.exponential_().div_(lambd)
+def exponential_(input: Tensor, lambd: Any = 1, *, generator: Any = None) -> Tensor:
+    return input.exponential_(generator=generator).div_(lambd)
 
 
-SELU = 1.7580993408473766     # of alpha dropout: scale * alpha of SELU
+@rule("uniform_", in_double=True, low=(), to=(), ordered=("low", "to"))
+def uniform_(input: Tensor, low: Any = 0, to: Any = 1, *, generator: Any = None) -> Tensor:
+    return input.copy_(drawn(input, "uniform_", low, to, generator=generator))
 
 
+@rule("cauchy_", in_double=True, median=(), sigma=(0.0,))
+def cauchy_(input: Tensor, median: Any = 0, sigma: Any = 1, *, generator: Any = None) -> Tensor:
+    return input.copy_(drawn(input, "cauchy_", median, sigma, generator=generator))
+
+
+@rule("log_normal_", in_double=True, mean=(), std=(0.0,))
+def log_normal_(input: Tensor, mean: Any = 1, std: Any = 2, *, generator: Any = None) -> Tensor:
+    return input.copy_(drawn(input, "log_normal_", mean, std, generator=generator))
+
+
+@rule("geometric_", in_double=True, p=(0.0, 1.0))
+def geometric_(input: Tensor, p: Any, *, generator: Any = None) -> Tensor:
+    return input.copy_(drawn(input, "geometric_", p, generator=generator))
+
+
+@rule("bernoulli_", in_double=True, p=(0.0, 1.0))
+def bernoulli_(input: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    return input.copy_(drawn(input, "bernoulli_", p, generator=generator))
+
+
+@rule(torch.bernoulli, "bernoulli", in_double=True, p=(0.0, 1.0))
+def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None, out: Any = None) -> Tensor:
+    only_if(out is None)
+    return drawn(torch.empty_like(input), "bernoulli_", p, generator=generator)
+
+
+@rule(torch.normal, mean=(), std=(0.0,))
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None,
+           out: Any = None) -> Tensor:
+    """Deviations in a tensor are checked, so these are left to the operation itself."""
+    only_if(out is None and (size is not None or isinstance(mean, Tensor) and mean.dim() > 0))
+    noise = torch.empty_like(mean) if size is None else torch.empty(size, dtype=dtype, device=device)
+    return noise.normal_(generator=generator) * std + mean
+
+
+# ---- draws
 def kept(x: Tensor, p: Tensor, fused: bool = False) -> Tensor:
     """A mask as dropout of these elements would draw it. An empty tensor of its own makes each draw a different node,
     so that no pass takes two of them for one. ``fused``: whether GPUs draw and multiply in one kernel.
     """
     return drawing()(x.detach(), p, torch.empty(0), fused).to(x.dtype)
+
+
+def drawn(x: Tensor, method: str, *numbers: Any, generator: Any = None) -> Tensor:
+    """A tensor like ``x`` in which a method of tensors has drawn, with these numbers."""
+    given = torch.stack([torch.as_tensor(n, dtype=torch.float64) for n in numbers])
+    return drawing_with_numbers()(x.detach(), method, given, torch.empty(0), generator)
+
+
+def slopes(x: Tensor, lower: Any, upper: Any, generator: Any) -> Tensor:
+    """What a randomized leaky ReLU multiplies by: 1, or what it has drawn for a negative element."""
+    return drawn(x, "rrelu", lower, upper, generator=generator)
 
 
 @functools.cache
@@ -84,3 +155,33 @@ def drawing() -> Callable[..., Tensor]:
                                    tags=(torch.Tag.nondeterministic_seeded,))
     made.register_fake(lambda x, p, own, fused: torch.empty_like(x, dtype=torch.bool))
     return made._opoverload
+
+
+@functools.cache
+def drawing_with_numbers() -> Callable[..., Tensor]:
+    """The operator that draws by a method with numbers, into memory with the strides of ``x``: the order of the
+    numbers depends on them.
+    """
+    def empty(x: Tensor) -> Tensor:
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+
+    def draw(x: Tensor, method: str, numbers: Tensor, own: Tensor, generator: torch.Generator | None) -> Tensor:
+        if method == "rrelu":
+            noise = empty(x)
+            torch.ops.aten.rrelu_with_noise(x, noise, *numbers.tolist(), True, generator)
+            return noise
+        return getattr(empty(x), method)(*numbers.tolist(), generator=generator)
+
+    made = torch.library.custom_op(
+        "sot::draw_with_numbers", draw, mutates_args=(),
+        schema="(Tensor x, str method, Tensor numbers, Tensor own, Generator? generator) -> Tensor",
+        tags=(torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides))
+    made.register_fake(lambda x, *others: empty(x))
+    return made._opoverload
+
+
+# The same in place.
+also_in_place(torch.dropout, torch.dropout_)
+also_in_place(torch.feature_dropout, torch.feature_dropout_)
+also_in_place(torch.alpha_dropout, torch.alpha_dropout_)
+also_in_place(torch.feature_alpha_dropout, torch.feature_alpha_dropout_)

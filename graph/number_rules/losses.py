@@ -1,12 +1,14 @@
 """Rules for losses."""
 from __future__ import annotations
 
+from math import inf, pi
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sot.graph.number_operators import with_tensors
 from sot.graph.number_rules.normalization import pairwise_distance
 from sot.graph.number_rules.rules import only_if, rule
 
@@ -45,8 +47,8 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: Any = 1.0, size_
     return reduced(loss, reduction, size_average, reduce)
 
 
-@rule(F.triplet_margin_loss, margin=(0.0,), eps=())
-def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: Any = 1.0, p: float = 2,
+@rule(F.triplet_margin_loss, margin=(0.0,), p=(-inf, 0.0, inf), eps=())
+def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: Any = 1.0, p: Any = 2,
                         eps: Any = 1e-6, swap: bool = False, size_average: Any = None, reduce: Any = None,
                         reduction: str = "mean") -> Tensor:
     near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
@@ -67,8 +69,10 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
 @rule(F.poisson_nll_loss, eps=())
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
                      size_average: Any = None, eps: Any = 1e-8, reduce: Any = None, reduction: str = "mean") -> Tensor:
-    only_if(not full)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        stirling = target * target.log() - target + 0.5 * (2 * pi * target).log()
+        loss = loss + stirling.masked_fill(target <= 1, 0)
     return reduced(loss, reduction, size_average, reduce)
 
 
@@ -91,3 +95,14 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Any = None, size_averag
     elif reduction == "sum":
         smooth = smooth.sum()
     return hard * (1 - label_smoothing) + smooth * (label_smoothing / classes)
+
+
+@rule(F.multi_margin_loss, in_double=True, margin=())
+def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: Any = 1.0, weight: Any = None,
+                      size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> Tensor:
+    only_if(size_average is None and reduce is None and reduction in REDUCTIONS)
+    operator = torch.ops.aten.multi_margin_loss.default
+    return with_tensors(operator)(input, target, p, margin, weight, REDUCTIONS.index(reduction))
+
+
+REDUCTIONS = "none", "mean", "sum"      # in the order of torch's numbers for them

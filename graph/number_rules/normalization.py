@@ -1,14 +1,17 @@
 """Rules for normalization, norms and distances."""
 from __future__ import annotations
 
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sot.graph.number_rules.rules import only_if, rule, wide
+from sot.graph.number_operators import with_tensors
+from sot.graph.number_rules.rules import also_in_place, only_if, rule, wide
+
+aten = torch.ops.aten
 
 
 @rule(F.layer_norm, eps=())
@@ -92,10 +95,22 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
     return vector_norm(input, p, dim, keepdim, dtype=dtype, out=out)
 
 
-@rule(F.normalize, eps=())
-def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: Any = 1e-12, out: Any = None) -> Tensor:
+@rule(torch.linalg.norm, ord=(-inf, 0.0, inf))
+def norm_of_vector(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out: Any = None,
+                   dtype: Any = None) -> Tensor:
+    only_if(A.dim() == 1 or isinstance(dim, int))
+    return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
+
+
+def along(x: Tensor, p: Any, dim: Any, keepdim: bool) -> Tensor:
+    """A norm by torch's kernel, if the order is a number."""
+    return vector_norm(x, p, dim, keepdim) if isinstance(p, Tensor) else x.norm(p, dim, keepdim)
+
+
+@rule(F.normalize, p=(-inf, 0.0, inf), eps=())
+def normalize(input: Tensor, p: Any = 2.0, dim: Any = 1, eps: Any = 1e-12, out: Any = None) -> Tensor:
     only_if(out is None)
-    return input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
+    return input / along(input, p, dim, True).clamp_min(eps).expand_as(input)
 
 
 @rule(F.cosine_similarity, torch.cosine_similarity, eps=())
@@ -109,6 +124,80 @@ def unit(x: Tensor, dim: int, eps: Any) -> Tensor:
     return x / (norm + (norm.clamp_min(eps) - norm).detach())
 
 
-@rule(F.pairwise_distance, torch.pairwise_distance, eps=())
-def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: Any = 1e-6, keepdim: bool = False) -> Tensor:
-    return torch.norm(x1 - x2 + eps, p, -1, keepdim)
+@rule(F.pairwise_distance, torch.pairwise_distance, p=(-inf, 0.0, inf), eps=())
+def pairwise_distance(x1: Tensor, x2: Tensor, p: Any = 2.0, eps: Any = 1e-6, keepdim: bool = False) -> Tensor:
+    return along(x1 - x2 + eps, p, -1, keepdim)
+
+
+@rule(torch.dist, "dist", p=(-inf, 0.0, inf))
+def dist(input: Tensor, other: Tensor, p: Any = 2) -> Tensor:
+    return vector_norm(input - other, p)
+
+
+@rule(torch.cdist, in_double=True, p=(0.0,))
+def cdist(x1: Tensor, x2: Tensor, p: Any = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
+    modes = {"use_mm_for_euclid_dist_if_necessary": None, "use_mm_for_euclid_dist": 1,
+             "donot_use_mm_for_euclid_dist": 2}
+    only_if(compute_mode in modes)
+    return with_tensors(aten.cdist.default)(x1, x2, p, modes[compute_mode])
+
+
+@rule(F.pdist, torch.pdist, in_double=True, p=(0.0,))
+def pdist(input: Tensor, p: Any = 2) -> Tensor:
+    return with_tensors(aten.pdist.default)(input, p)
+
+
+@rule(torch.renorm, "renorm", in_double=True, p=(0.0,), maxnorm=(0.0,))
+def renorm(input: Tensor, p: Any, dim: int, maxnorm: Any, *, out: Any = None) -> Tensor:
+    only_if(out is None)
+    return with_tensors(aten.renorm.default)(input, p, dim, maxnorm)
+
+
+also_in_place(torch.renorm, "renorm_")
+
+
+@rule(F.embedding, in_double=True, max_norm=(), norm_type=(0.0,))
+def embedding(input: Tensor, weight: Tensor, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = 2.0,
+              scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
+    if max_norm is not None:
+        with torch.no_grad():
+            weight.copy_(with_tensors(aten.embedding_renorm.default)(weight.detach(), input, max_norm, norm_type))
+    return F.embedding(input, weight, padding_idx, None, 2.0, scale_grad_by_freq, sparse)
+
+
+@rule(torch.std, "std", correction=())
+def std(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: Any = 1) -> Tensor:
+    """The gradient is that of a standard deviation, also where it is zero."""
+    count = elements_along(input, dim)
+    found = wide(input).std(dim, correction=0, keepdim=keepdim)
+    return (found * (count / (count - correction).clamp_min(0)).sqrt()).to(input.dtype.to_real())
+
+
+@rule(torch.var, "var", correction=())
+def var(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: Any = 1) -> Tensor:
+    count = elements_along(input, dim)
+    found = wide(input).var(dim, correction=0, keepdim=keepdim)
+    return (found * (count / (count - correction).clamp_min(0))).to(input.dtype.to_real())
+
+
+@rule(torch.std_mean, correction=())
+def std_mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: Any = 1) -> tuple[Tensor, Tensor]:
+    return std(input, dim, keepdim, correction=correction), mean_along(input, dim, keepdim)
+
+
+@rule(torch.var_mean, correction=())
+def var_mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: Any = 1) -> tuple[Tensor, Tensor]:
+    return var(input, dim, keepdim, correction=correction), mean_along(input, dim, keepdim)
+
+
+def elements_along(x: Tensor, dim: Any) -> int:
+    only_if(dim is None or isinstance(dim, (int, tuple, list)) and not isinstance(dim, bool))
+    dims = range(x.dim()) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
+    return prod(x.shape[i] for i in dims) if x.dim() else 1
+
+
+def mean_along(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    return x.mean(tuple(range(x.dim())) if dim is None else dim, keepdim)
+
+
+rule(F.local_response_norm, alpha=(), beta=(), k=())(F.local_response_norm)

@@ -1,14 +1,18 @@
 """Rules for operations that have no subject in common."""
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sot.graph.number_rules.rules import only_if, rule, wide
+from sot.graph.number_operators import with_tensors
+from sot.graph.number_rules.rules import also_in_place, only_if, rule, wide
+from sot.torch_compat import functions
+
+aten = torch.ops.aten
 
 
 @rule(F.pad, value=())
@@ -40,16 +44,124 @@ def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: bool = False, *, i
     return found if keepdim else found.squeeze(dim)
 
 
-@rule(torch.linspace, start=(), end=())
+@rule(torch.nanquantile, "nanquantile", in_double=True, q=(0.0, 1.0))
+def nanquantile(input: Tensor, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear",
+                out: Any = None) -> Tensor:
+    only_if(out is None)
+    return with_tensors(aten.nanquantile.scalar)(input, q, dim, keepdim, interpolation=interpolation)
+
+
+@rule(torch.linspace, in_double=True, start=(), end=())
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = torch.strided,
              device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
-    only_if(out is None and dtype is None and layout is torch.strided and not pin_memory and not requires_grad)
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    only_if(out is None and layout is torch.strided and not pin_memory and not requires_grad
+            and dtype in (torch.float32, torch.float64))
+    start, end = (n.to(dtype) if isinstance(n, Tensor) else n for n in (start, end))
     step, i = (end - start) / max(1, steps - 1), torch.arange(steps, device=device)
-    return torch.where(i < steps / 2, start + step * i, end - step * (steps - 1 - i))
+    return torch.where(i < steps / 2, start + step * i, end - step * (steps - 1 - i)).to(dtype)
 
 
-@rule(torch.logit, "logit", eps=(0.0,))
+@rule(torch.logspace, in_double=True, start=(), end=(), base=())
+def logspace(start: Any, end: Any, steps: int, base: Any = 10.0, *, out: Any = None, dtype: Any = None,
+             layout: Any = torch.strided, device: Any = None, pin_memory: bool = False,
+             requires_grad: bool = False) -> Tensor:
+    only_if(out is None and not requires_grad)
+    return with_tensors(aten.logspace.default)(start, end, steps, base, dtype=dtype, layout=layout, device=device,
+                                               pin_memory=pin_memory)
+
+
+@rule(torch.kaiser_window, in_double=True, beta=())
+def kaiser_window(window_length: int, periodic: bool = True, beta: Any = 12.0, *, dtype: Any = None,
+                  layout: Any = torch.strided, device: Any = None, pin_memory: bool = False,
+                  requires_grad: bool = False) -> Tensor:
+    only_if(not requires_grad)
+    return with_tensors(aten.kaiser_window.beta)(window_length, periodic, beta, dtype=dtype, layout=layout,
+                                                 device=device, pin_memory=pin_memory)
+
+
+@rule(torch.histc, "histc", in_double=True, min=(), max=(), ordered=("min", "max"))
+def histc(input: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Any = None) -> Tensor:
+    only_if(out is None)
+    return with_tensors(aten.histc.default)(input, bins, min, max)
+
+
+@rule(torch.isclose, "isclose", in_double=True, rtol=(0.0,), atol=(0.0,))
+def isclose(input: Tensor, other: Tensor, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Tensor:
+    return with_tensors(aten.isclose.default)(input.detach(), other.detach(), rtol, atol, equal_nan)
+
+
+@rule(torch.allclose, "allclose", in_double=True, rtol=(0.0,), atol=(0.0,))
+def allclose(input: Tensor, other: Tensor, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Python gets its result, and calls it itself."""
+    return isclose(input, other, rtol, atol, equal_nan).all()
+
+
+@rule(torch.bucketize, in_double=True, input=())
+def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False,
+              out: Any = None) -> Tensor:
+    only_if(out is None)
+    return with_tensors(aten.bucketize.Scalar)(input, boundaries.detach(), out_int32=out_int32, right=right)
+
+
+@rule(torch.searchsorted, in_double=True, input=())
+def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None,
+                 out: Any = None, sorter: Any = None) -> Tensor:
+    only_if(out is None)
+    return with_tensors(aten.searchsorted.Scalar)(sorted_sequence.detach(), input, out_int32=out_int32, right=right,
+                                                  side=side, sorter=sorter)
+
+
+@rule(torch.float_power, "float_power", in_double=True, input=(), exponent=())
+def float_power(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
+    only_if(out is None)
+    return torch.float_power(input, exponent)
+
+
+@rule(torch.gradient, spacing=())
+def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
+    only_if(isinstance(spacing, Tensor))
+    return [part / spacing for part in torch.gradient(input, dim=dim, edge_order=edge_order)]
+
+
+@rule(torch.trapezoid, torch.trapz, dx=())
+def trapezoid(y: Tensor, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
+    only_if(x is None)
+    return torch.trapezoid(y, dim=dim) * dx
+
+
+@rule(torch.cumulative_trapezoid, dx=())
+def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
+    only_if(x is None)
+    return torch.cumulative_trapezoid(y, dim=dim) * dx
+
+
+@rule(functions.pad_sequence, padding_value=())
+def pad_sequence(sequences: Any, batch_first: bool = False, padding_value: Any = 0.0, padding_side: Any = "right",
+                 ) -> Tensor:
+    outside = functions.pad_sequence([torch.zeros_like(x) for x in sequences], batch_first, 1.0, padding_side) != 0
+    return torch.where(outside, padding_value, functions.pad_sequence(sequences, batch_first, 0.0, padding_side))
+
+
+@rule("fill_diagonal_", fill_value=())
+def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    on = torch.zeros_like(input, dtype=torch.bool).fill_diagonal_(True, wrap)
+    return input.copy_(torch.where(on, fill_value, input))
+
+
+for pool in (F.lp_pool1d, F.lp_pool2d, F.lp_pool3d):
+    rule(pool, norm_type=(-inf, 0.0, inf))(pool)
+
+
+@rule(torch.logit, torch.special.logit, "logit", eps=(0.0,))
 def logit(input: Tensor, eps: Any = None) -> Tensor:
     x = wide(input)
     x = torch.where(x < eps, eps, torch.where(x > 1 - eps, 1 - eps, x))
     return (x / (1 - x)).log().to(input.dtype)
+
+
+# The same in place.
+also_in_place(torch.logit, torch.logit_, "logit_")
+also_in_place(torch.index_add, "index_add_")
+also_in_place(torch.scatter, "scatter_")
+also_in_place(torch.float_power, "float_power_")

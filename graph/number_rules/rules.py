@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,13 +25,15 @@ TAKE_TENSORS = frozenset(name for n in (
     "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
     "select", "batch_norm", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul",
     "addcdiv", "true_divide", "divide", "multiply", "subtract", "fmod", "xlogy", "special_xlogy", "special_xlog1py",
-    "copysign", "index_fill", "special_zeta")
+    "copysign", "index_fill", "special_zeta", "new_tensor", "greater", "greater_equal", "less", "less_equal",
+    "not_equal", "isin", "linalg_pinv", "linalg_matrix_rank")
     for name in (n, "i" + n, "r" + n))
 # These make a tensor of a number themselves: a number of any size is an operand. ``alpha`` of add and sub is none.
 OF_ANY_SIZE = frozenset(name for n in (
     "add", "sub", "mul", "truediv", "div", "rsub", "remainder", "mod", "floordiv", "floor_divide", "lt", "le", "gt",
     "ge", "eq", "ne", "true_divide", "divide", "multiply", "subtract", "fmod", "xlogy", "special_xlogy",
-    "special_xlog1py", "copysign", "special_zeta", "getitem", "select", "tensor", "as_tensor")
+    "special_xlog1py", "copysign", "special_zeta", "getitem", "select", "tensor", "as_tensor", "greater",
+    "greater_equal", "less", "less_equal", "not_equal")
     for name in (n, "i" + n, "r" + n))
 HALF = torch.float16, torch.bfloat16
 
@@ -48,28 +50,73 @@ class Rule:
 
     function: Callable[..., Any]
     numbers: Mapping[str, tuple[float, ...]]
-    of_program: torch._ops.OpOverload | None = None     # its numbers stay in double precision
+    of_program: torch._ops.OpOverload | None = None
+    in_double: bool = False     # its numbers stay in double precision, also next to tensors of another
+    within: Mapping[str, tuple[float, float]] = field(default_factory=dict)     # outside, they stay constants
+    ordered: tuple[str, ...] = ()       # two numbers: the operation refuses a first one that is above the second
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(inspect.signature(self.function).parameters)
 
-    def places(self, args: tuple | list, kwargs: Mapping[str, Any]) -> Iterator[tuple[int | str, tuple[float, ...]]]:
-        """The arguments that may be numbers that vary, by position or name, each with its special values."""
-        given: list[tuple[str, int | str]] = [*zip(self.names, range(len(args)), strict=False)]
-        given += ((name, name) for name in kwargs)
-        return ((place, self.numbers[name]) for name, place in given if name in self.numbers)
+    def default(self, name: str) -> Any:
+        return inspect.signature(self.function).parameters[name].default
+
+    def places(self, args: tuple | list, kwargs: Mapping[str, Any]) -> Iterator[tuple[int | str, str]]:
+        """The arguments that may be numbers that vary, by position or name, each with the name in ``numbers``."""
+        return ((place, name) for name, place in self.given(args, kwargs).items() if name in self.numbers)
+
+    def given(self, args: tuple | list, kwargs: Mapping[str, Any]) -> dict[str, int | str]:
+        """The positions or names of the arguments, by parameter."""
+        return {**dict(zip(self.names, range(len(args)), strict=False)), **{name: name for name in kwargs}}
 
 
 RULES: dict[Any, Rule] = {}     # by function, or by the name of a method
 
 
-def rule(*targets: Any, **numbers: tuple[float, ...]) -> Callable[[Callable], Callable]:
-    """A decorator for the rule of these operations."""
+def rule(*targets: Any, in_double: bool = False, within: Mapping[str, tuple[float, float]] | None = None,
+         ordered: tuple[str, ...] = (), **numbers: tuple[float, ...]) -> Callable[[Callable], Callable]:
+    """A decorator for the rule of these operations. A parameter ``inplace`` of the rule does nothing by itself: its
+    result is put in the place of ``input``.
+    """
     def add(function: Callable) -> Callable:
-        RULES.update(dict.fromkeys(targets, Rule(traced_by_its_arguments(function), numbers)))
+        traced = traced_by_its_arguments(or_in_place(function))
+        found = Rule(traced, numbers, in_double=in_double, within=within or {}, ordered=ordered)
+        RULES.update(dict.fromkeys(targets, found))
         return function
     return add
+
+
+def also_in_place(of: Any, *targets: Any) -> None:
+    """These operations put the result of the one that has the rule ``of`` in the place of its first argument."""
+    known = RULES[of]
+
+    @functools.wraps(known.function)
+    def change(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return in_place(known.function, input, args, kwargs)
+    change.__name__ = f"{known.function.__name__}_"
+    RULES.update(dict.fromkeys(targets, replace(known, function=traced_by_its_arguments(change))))
+
+
+def or_in_place(function: Callable) -> Callable:
+    """The function, with its result in the place of ``input`` if ``inplace`` is true."""
+    names = [*inspect.signature(function).parameters]
+    if "inplace" not in names:
+        return function
+
+    @functools.wraps(function)
+    def call(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if dict(zip(names[1:], args, strict=False), **kwargs).get("inplace"):
+            return in_place(function, input, args, kwargs)
+        return function(input, *args, **kwargs)
+    return call
+
+
+def in_place(function: Callable, input: Tensor, args: tuple, kwargs: Mapping[str, Any]) -> Tensor:
+    """The gradient may need what was there before."""
+    given = input.clone() if input.requires_grad else input
+    result = function(given, *args, **kwargs)
+    return input if result is given else input.copy_(result)
 
 
 def takes_tensors(target: Any) -> bool:
@@ -107,7 +154,7 @@ def rule_of_program(operator: torch._ops.OpOverload | None) -> Rule | None:
     if operator is None or not (floats := floats_of(operator)):
         return None
     names = names_of(operator)
-    return Rule(with_tensors(operator), {names[i]: () for i in floats}, operator)
+    return Rule(with_tensors(operator), {names[i]: () for i in floats}, operator, in_double=True)
 
 
 def only_if(holds: bool) -> None:

@@ -47,6 +47,7 @@ push_saved_tensors_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 pop_saved_tensors_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 refusal_of_saved_tensors_hooks = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
 set_grad_enabled = torch._C._set_grad_enabled
+pad_sequence = torch._C._nn.pad_sequence
 
 # ---- the rest
 to_capsule, from_capsule = torch._C._to_dlpack, torch._C._from_dlpack

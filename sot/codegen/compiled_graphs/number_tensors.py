@@ -22,7 +22,7 @@ from sot.graph.number_rules import is_of_lists, rule_of
 from sot.interpreter.torch_ops.autograd import Layout, layout_of
 from sot.torch_compat.fake_tensors import FakeTensor
 
-FILLED = frozenset(("full", "full_like", "new_full", "tensor", "as_tensor", "scalar_tensor"))
+FILLED = frozenset(("full", "full_like", "new_full", "tensor", "as_tensor", "scalar_tensor", "new_tensor"))
 SCALED = {"alpha": ("add", "sub", "rsub"), "value": ("addcmul", "addcdiv")}     # a number that scales an operand
 HALF = torch.float16, torch.bfloat16, torch.complex32
 DTYPES: dict[type, torch.dtype] = {float: torch.float64, complex: torch.complex128}
@@ -156,7 +156,7 @@ class Writer:
             return None
         cast = self.cast_to(node)
         if (rule := rule_of(node.target)) is not None:
-            cast = self.nodes.__getitem__ if rule.of_program is not None else cast
+            cast = self.nodes.__getitem__ if rule.in_double else cast
             return self.put(node, "call_function", rule.function, self.moved(node.args, cast),
                             self.moved(node.kwargs, cast))
         kwargs = dict(node.kwargs)
@@ -199,8 +199,9 @@ class Writer:
         value = node.meta["example_value"]
         if not isinstance(value, torch.Tensor) or value.requires_grad:
             raise NoTensor
-        if name_of(node) == "tensor" and isinstance(node.args[0], (list, tuple)):
-            parts = [self.stacked(part, value) for part in node.args[0]]
+        data = node.args[-1] if name_of(node) in ("tensor", "new_tensor") else None
+        if isinstance(data, (list, tuple)):
+            parts = [self.stacked(part, value) for part in data]
             return self.put(node, "call_function", torch.stack, (parts,), {})
         if len(numbers) != 1:
             raise NoTensor

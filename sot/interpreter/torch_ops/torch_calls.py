@@ -32,6 +32,7 @@ from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, lost_when_compiled, overrides
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, integers, operations
+from sot.interpreter.torch_ops.data_sizes.float_arguments import with_number_places
 from sot.interpreter.torch_ops.refused_changes import refuse_changes
 from sot.interpreter.torch_ops.wrappers import ragged_sizes
 from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
@@ -50,7 +51,6 @@ from sot.torch_compat.op_effects import CHECKING_COMPOSITES, is_for_effects
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
 from sot.values.base import NONE, Const, Opaque, Value
-from sot.values.numbers import with_number_places
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.wrapping import wrap_new
@@ -70,7 +70,8 @@ NOT_LEAVES = frozenset({"__repr__", "__format__", "__str__", "__deepcopy__", "__
                         "__setstate__", "__iter__", "__len__", "backward", "register_hook", "storage", "__dir__",
                         "share_memory_", "register_post_accumulate_grad_hook", "is_scripting", "_type",
                         "has_torch_function", "has_torch_function_unary", "handle_torch_function", "from_numpy",
-                        "from_file", "frombuffer", "_print", "_canonical_mask", "_none_or_dtype", "_mha_shape_check"})
+                        "from_file", "frombuffer", "_print", "_canonical_mask", "_none_or_dtype", "_mha_shape_check",
+                        "gaussian_nll_loss"})
 # Methods of tensors that show their values or their memory to Python.
 READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "storage", "__array__", "__dlpack__",
                    "__int__", "__float__", "__index__", "__complex__"})
@@ -141,7 +142,7 @@ def holds_numpy(m: Machine, value: Value) -> bool:
 
 def graph_arguments(m: Machine, name: str, args: list[Value], found: dict[int, TensorValue],
                     numbers: Collection[int | str]) -> Iterator[Any]:
-    in_lists = name.startswith("_foreach") or name == "tensor"
+    in_lists = name.startswith("_foreach") or name in ("tensor", "new_tensor")
     for i, value in enumerate(args):
         yield value.graph_argument(
             m, found, i in numbers and (in_lists or not isinstance(value, (ListValue, TupleValue))))

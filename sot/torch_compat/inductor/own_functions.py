@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import CodeType
@@ -17,7 +18,8 @@ def traced_by_its_arguments(function: Callable) -> Callable:
     """A decorator for functions of the package that are nodes of graphs: what a tracer records of them depends on
     nothing but their arguments. AOTAutograd's cache refuses a graph with functions that it does not know.
     """
-    name, checksum = f"{function.__module__}.{function.__name__}", checksum_of(function.__code__)
+    code = inspect.unwrap(function).__code__
+    name, checksum = f"{function.__module__}.{function.__name__}", checksum_of(code)
     _cacheable[name], _own[function] = checksum, f"{name}:{checksum}"
     return function
 

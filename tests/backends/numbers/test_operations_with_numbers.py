@@ -7,26 +7,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from harness import Programs
+from varying_floats import Compiling, check_as_it_is, check_compiled
 
 import sot
-from sot.backends import lookup_backend
 
 programs = Programs()
-draws = Programs()
 torch.manual_seed(0)
 X, Y = torch.randn(6, 8), torch.randn(6, 8)
 IMAGE = torch.randn(2, 4, 5, 5)
 SIGNS, CLASSES = torch.randn(6).sign(), torch.tensor([0, 3, 7, 1, 5, 2])
 WEIGHT = torch.rand(8)
-
-
-class Compiling:
-    def __init__(self, inner="aot_eager"):
-        self.graphs, self.inner = 0, lookup_backend(inner)
-
-    def __call__(self, gm, inputs):
-        self.graphs += 1
-        return self.inner(gm, inputs)
+NAN, INF = float("nan"), float("inf")
 
 
 @programs
@@ -121,60 +112,117 @@ def other_operations(x, v):
             torch.copysign(x, -v), torch.true_divide(x, v), torch.special.zeta(x.detach().exp() + 2, v + 1))
 
 
-@draws
-def dropouts(x, v):
-    return F.dropout(x, v), F.dropout(x, v), F.dropout(x, v, False), F.alpha_dropout(x, v, True)
+@programs
+def orders_of_distances(x, v):
+    close = torch.cat((x[:3], Y[3:]))
+    return (F.normalize(x, v + 1), F.normalize(x * torch.tensor([0.0, 1]).repeat(4), v + 1, 0, v),
+            F.pairwise_distance(x, Y, v + 1), torch.dist(x, Y, v + 1), close.dist(Y, v + 1),
+            torch.linalg.norm(x[0], v + 1), torch.linalg.norm(x, v + 1, 1), torch.cdist(x, close, v + 2),
+            F.triplet_margin_loss(x, Y, x.flip(0), v, v + 1), torch.cdist(x, close, v + 1), F.pdist(close, v + 1))
 
 
-@draws
-def dropouts_of_channels(x, v):
-    return F.dropout2d(IMAGE * x[0, 0], v), F.dropout1d(IMAGE[0] * x[0, 0], v)
+@programs
+def limited_norms(x, v):
+    return (x.renorm(v + 1, 0, 1.0), torch.renorm(x, 2, 1, v), x.clone().renorm_(v + 1, 0, v),
+            F.local_response_norm(IMAGE * x[0, 0], 2, v, v, v), F.lp_pool1d(x, v + 1, 2),
+            F.lp_pool2d((IMAGE * x[0, 0]).abs() + 0.1, v + 1, 2, 1))
 
 
-@draws
-def other_draws(x, v):
-    return (x * torch.empty(8).normal_(v, v), x * torch.empty(8).exponential_(v), F.gumbel_softmax(x, v),
-            F.gumbel_softmax(x, v, hard=True))
+@programs
+def deviations(x, v):
+    return (x.std(correction=v), torch.std(x, 0, correction=v), x.var((0, 1), correction=v, keepdim=True),
+            torch.var(x[:1], 0, correction=v + 1), *torch.std_mean(x, 1, correction=v),
+            *torch.var_mean(x, correction=v), torch.ones_like(x).std(1, correction=v) * x[:, 0])
 
 
-def outcome(function, value, seed=0):
-    torch.manual_seed(seed)
-    x = X.clone().requires_grad_()
-    results = function(x, value)
-    results = results if isinstance(results, (tuple, list)) else [results]
-    total = sum((r * r).sum() for r in results if r.requires_grad)
-    total.backward()
-    return [r.detach() for r in results], x.grad, torch.get_rng_state()
+@programs
+def activations_with_bounds(x, v):
+    special = torch.tensor([NAN, INF, -INF, 0.0, 1.0, -1.0, 0.3, -0.3]) * x
+    return (F.hardtanh(x, -v, v), F.hardtanh(x, max_val=v), F.hardtanh(special.detach(), -v, v), special.nan_to_num(v),
+            torch.nan_to_num(special, v, -v, v * 2), torch.nan_to_num(special, posinf=v), torch.celu(x, v))
 
 
-def check(fn, backend):
-    """Results that have nothing in common are compiled apart, so a call may make several graphs."""
-    translated, graphs = sot.to_static(fn, backend=backend), []
-    for i in range(5):
-        value = 0.3 * 0.9 ** i
-        torch.testing.assert_close(outcome(translated, value, i), outcome(fn, value, i), rtol=2e-5, atol=2e-5)
-        graphs.append(backend.graphs)
-    assert graphs[-1] == graphs[1] and not any(c.stopped for c in translated.captures)
+@programs
+def activations_in_place(x, v):
+    made = [x * (i + 1) for i in range(10)]
+    F.leaky_relu_(made[0], v), F.elu_(made[1], v), F.celu_(made[2], v), F.threshold_(made[3], v, 0.5)
+    F.hardtanh_(made[4], -v, v), F.elu(made[5], v, True), F.leaky_relu(made[6], v, inplace=True)
+    F.threshold(made[7], 0.1, v, True), F.hardtanh(made[8], -v, v, True), made[9].nan_to_num_(v)
+    return *made, (x.sigmoid() * 1).logit_(v / 3), (x * 1).clamp_(-v, v)
+
+
+@programs
+def activations_in_half_precision(x, v):
+    y = x.detach().bfloat16()
+    return x * v, F.hardtanh(y, -v, v), (y / 0).nan_to_num(v, v, v), y.std(correction=v), F.normalize(y, v + 1)
+
+
+@programs
+def losses_with_margins(x, v):
+    return (F.multi_margin_loss(x, CLASSES, margin=v), F.multi_margin_loss(x, CLASSES, 2, v, WEIGHT, reduction="none"),
+            F.gaussian_nll_loss(x, Y, x.detach().abs(), eps=v), F.gaussian_nll_loss(x, Y, x.exp(), True, v),
+            F.poisson_nll_loss(x, Y.exp(), eps=v, full=True), F.poisson_nll_loss(x.exp(), Y.exp(), False, True, eps=v))
+
+
+@programs
+def comparisons(x, v):
+    y, ascending = x.detach(), torch.linspace(-1, 1, 9)
+    return (x * v, torch.isclose(y, Y, v), y.isclose(y + 0.1, v, v, True), torch.isclose(y / 0, y / 0, v),
+            torch.bucketize(v, ascending), torch.searchsorted(ascending, v, right=True), torch.greater(y, v),
+            torch.less_equal(y, v), torch.histc(y, 5, -v, v), torch.isin(y, v))
+
+
+@programs
+def integrals(x, v):
+    return (torch.trapezoid(x, dx=v), torch.cumulative_trapezoid(x, dx=v, dim=0), *torch.gradient(x, spacing=v),
+            torch.gradient(x, spacing=v, dim=1, edge_order=2)[0], torch.nanquantile(x, v), x.nanquantile(v, 1))
+
+
+@programs
+def new_tensors(x, v):
+    return (x * x.new_tensor(v), x[:, :2] * x.new_tensor([v, 1.0]), x[:, :5] * torch.kaiser_window(5, True, v),
+            x[:, :5] * torch.logspace(0, v, 5), x[:, :5] * torch.logspace(0, 1, 5, v + 1),
+            x[:, :5] * torch.linspace(0, v, 5, dtype=torch.float64), (x * 1).fill_diagonal_(v),
+            torch.nn.utils.rnn.pad_sequence([x[0], x[1, :3]], padding_value=v), x.float_power(v),
+            torch.float_power(v, x))
+
+
+@programs
+def products_in_place(x, v):
+    square, batch = x[:, :6], x[None, :, :6]
+    return ((square * 1).addmm_(square, square, beta=v, alpha=v), (x[0, :6] * 1).addmv_(square, x[0, :6], alpha=v),
+            (square * 1).addr_(x[0, :6], x[1, :6], beta=v), torch.addbmm(square, batch, batch, beta=v),
+            (x * 1).index_add_(0, torch.tensor([1]), x[:1], alpha=v), (x * 1).scatter_(1, CLASSES[:, None], v))
+
+
+@programs
+def ranks(x, v):
+    return x * v, torch.linalg.pinv(x[:, :4], rtol=v / 10), torch.linalg.matrix_rank(x.detach(), tol=v), (
+        torch.linalg.pinv(x[:, :4], atol=v / 10, rtol=v / 10))
+
+
+@programs
+def largest_norms_of_embeddings(x, v):
+    weight = Y.clone()
+    return F.embedding(CLASSES % 6, x * v, None), F.embedding(CLASSES[:3] % 6, weight, max_norm=v) * x[0], weight
 
 
 @pytest.mark.slow
 @programs.each
 def test_a_number_of_an_operation_is_compiled_twice(fn):
-    check(fn, Compiling())
+    check_compiled(fn, X, Compiling(), 0.03 if fn is activations_in_half_precision else 2e-5)
 
 
-@draws.each
-def test_a_number_of_a_distribution_is_compiled_twice(fn):
-    check(fn, Compiling())
+@pytest.mark.slow
+@pytest.mark.parametrize("fn", [orders_of_distances, activations_with_bounds, limited_norms, losses_with_margins],
+                         ids=lambda fn: fn.__name__)
+def test_inductor_compiles_a_number_of_an_operation_twice(fn):
+    check_compiled(fn, X, Compiling("inductor"))
 
 
 @programs.each
 def test_a_graph_that_runs_as_it_is_takes_the_number(fn):
-    translated = sot.to_static(fn, backend="eager")
-    for i in range(4):
-        value = 0.3 * 0.9 ** i
-        torch.testing.assert_close(outcome(translated, value), outcome(fn, value), rtol=0, atol=0, equal_nan=True)
-    assert len(translated.captures) == 2 and not any(c.stopped for c in translated.captures)
+    check_as_it_is(fn, X)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -224,7 +272,7 @@ def test_a_training_step_with_a_schedule_of_dropout_and_smoothing():
 
 def test_an_operation_without_a_rule_is_left_to_python_early():
     def step(x, v):
-        return torch.renorm(x * v, 2, 0, v) + 1
+        return torch.fake_quantize_per_tensor_affine(x * v, v, 0, 0, 255) + 1
 
     backend = Compiling()
     translated = sot.to_static(step, backend=backend)

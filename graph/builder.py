@@ -46,6 +46,7 @@ class GraphBuilder:
         self.changes_traceless = False
         self.put_back: list[TensorRef] = []     # inputs changed so that get their elements back if the graph fails
         self.refuses = False                    # whether the graph may raise because of its inputs' values
+        self.drawn = 0                          # how many numbers of Python and NumPy have been drawn
         self.draws_then_refuses = False         # whether it may do so after it has drawn random numbers
         self.reentrant: set[Any] = set()        # the nodes of results of reentrant checkpoints, on the fakes
         self.freed_in_vain = False              # whether a gradient was taken on the fakes and then rolled back
@@ -100,14 +101,19 @@ class GraphBuilder:
         assert ref.function is not None
         ref.node = self.graph.create_node("call_function", ref.function, tuple(map(self._to_node, ref.operands)))
         ref.node.meta["example_value"], ref.node.meta["refuses"] = ref.fake, ref.may_raise
+        self._note_draws(ref.node)
         self.nodes.append(ref.node)
         self.computed[ref.node] = ref
         return ref.node
 
-    def compute(self, ref: NumberRef) -> None:
+    def compute(self, ref: NumberRef, trace: str) -> None:
         """Compute a number here, because it may be another one later, or may raise."""
-        self.node_of(ref)
+        self.node_of(ref).meta.setdefault("stack_trace", trace)
         self.operations += 1
+
+    def _note_draws(self, node: fx.Node) -> None:
+        if self.drawn:
+            node.meta["draws_before"] = self.drawn
 
     # ---- nodes
     def run(self, kind: str, target: Any, args: tuple, kwargs: dict, concrete: bool = False) -> Any:
@@ -143,6 +149,7 @@ class GraphBuilder:
         node.meta["draws"], node.meta["draws_in_order"] = self.fake_mode.draws_now, self.fake_mode.draws_in_order
         node.meta[OWN_LAYOUT] = self.fake_mode.has_own_layout
         node.meta["seen"] = seen
+        self._note_draws(node)
         self.nodes.append(node)
         self.operations += 1
         return node

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from types import CodeType, FunctionType, TracebackType
 
+from torch import SymBool, SymFloat, SymInt
+from torch.fx import Node
+
 from sot import _hook
 from sot._hook import Tail
 from sot.codegen.source import on_one_line
+from sot.guards.draws import Draws
 from sot.support.own_code import is_own
 from sot.support.tracebacks import looking_like, traceback_of
 from sot.torch_compat.graphs import lines_of, node_at
@@ -34,6 +38,17 @@ def leaving(error: BaseException, code: CodeType) -> Tail:
     return Tail(_hook.plain(FunctionType(looks, {"BaseException": BaseException})), ([error],))
 
 
+def take_back_later_draws(error: BaseException, draws: Draws, drawn: tuple[tuple, tuple]) -> None:
+    """Take back the random numbers of Python and NumPy that the program draws after the operation that has failed."""
+    nodes, trace = list[Node](), error.__traceback__
+    while trace is not None:
+        if (node := node_at(trace.tb_frame, trace.tb_lineno)) is not None:
+            nodes.append(node)
+        trace = trace.tb_next
+    if nodes:       # in compiled code the operation is not known
+        draws.take_back_all_but(nodes[-1].meta.get("draws_before", 0), drawn)
+
+
 def where(trace: TracebackType | None) -> tuple[tuple[CodeType, ...], TracebackType | None]:
     """Code for the frames of the program in which an operation of a graph has failed, innermost first, and the frames
     inside it.
@@ -43,10 +58,15 @@ def where(trace: TracebackType | None) -> tuple[tuple[CodeType, ...], TracebackT
     while trace is not None:
         node = node_at(trace.tb_frame, trace.tb_lineno)
         if node is not None and (found := lines_of(node)):
-            frames, rest = found, trace.tb_next
+            frames, rest = found, None if computes_number(node) else trace.tb_next
         trace = trace.tb_next
     places = tuple(code_at(*frame) for frame in reversed(frames))
     return places, visible(rest) if frames else rest
+
+
+def computes_number(node: Node) -> bool:
+    """Whether it stands for a function of Python's own, which has no frame."""
+    return isinstance(node.meta.get("example_value"), SymInt | SymFloat | SymBool)
 
 
 def visible(trace: TracebackType | None) -> TracebackType | None:

@@ -13,7 +13,7 @@ from sot.backends import BackendError, BackendWarning
 from sot.codegen.build_graph import Graph
 from sot.codegen.compile_graph import Compiled
 from sot.codegen.exit import Exit
-from sot.codegen.failed_graphs import leaving
+from sot.codegen.failed_graphs import leaving, take_back_later_draws
 from sot.codegen.names import Names
 from sot.codegen.released_gradients import unread_gradients
 from sot.codegen.source import compiled_function
@@ -83,19 +83,19 @@ class GraphCall:
         arguments = ", ".join(map(names.ref, self.inputs))
         call = f"{names.const(_hook.plain(self.compiled))}({arguments})"
         line = f"{self.targets}= {call}" if self.results else call
-        leave = f"return {names.const(_hook.plain(leaving))}(error, {names.const(code)})"
-        failed = [f"    {text.replace(STOP, 'raise').replace(LEAVE, leave)}" for text in self.failed]
-        return [*self.before, "try:", f"    {line}", "except Exception as error:", *failed]
+        return [*self.before, "try:", f"    {line}", "except Exception as error:", *self.after(names, code, "raise")]
 
-    def recover(self, names: Names, code: CodeType) -> FunctionType | None:
-        """The function that C calls when the graph has raised. It returns PLAIN, or None to let the exception
-        propagate.
+    def after(self, names: Names, code: CodeType, stop: str) -> list[str]:
+        """What is done with an exception of the graph."""
+        leave = f"return {names.const(_hook.plain(leaving))}(error, {names.const(code)})"
+        return [f"    {text.replace(STOP, stop).replace(LEAVE, leave)}" for text in self.failed]
+
+    def recover(self, names: Names, code: CodeType) -> FunctionType:
+        """The function that C calls when the graph has raised. It returns the result of the entry, or None to let the
+        exception propagate.
         """
-        if self.failed[1:] == [LEAVE]:
-            return None
-        failed = "".join(f"    {text.replace(STOP, 'return None').replace(LEAVE, 'return None')}\n"
-                         for text in self.failed)
-        return compiled_function(f"def recover(error):\n{failed}", "recover", names.objects, code)
+        failed = "\n".join(self.after(names, code, "return None"))
+        return compiled_function(f"def recover(error):\n{failed}\n", "recover", names.objects, code)
 
 
 def goes_on(error: Exception) -> bool:
@@ -132,19 +132,21 @@ def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, r
     failed += [f"{names.const(setter)}(*{names.const(args)})" for _, _, (setter, args) in reversed(graph.states)
                if setter in STATE_SETTERS]
     failed.append(f"if {names.const(goes_on)}(error): {STOP}")
-    again, first, undraw = changes.may_run_again, list[str](), list[str]()
-    if draws.final[1] and (again or graph.checks is not None):
-        undraw = [f"{names.const(take_back)}({names.ref(AllDrawn(ById(draws)))})"]
+    again, first, undraw, leave = changes.may_run_again, list[str](), list[str](), LEAVE
+    if draws.final[1]:
+        drawn = names.ref(AllDrawn(ById(draws)))
+        undraw = [f"{names.const(take_back)}({drawn})"]
+        leave = f"{names.const(take_back_later_draws)}(error, {names.const(draws)}, {drawn}); {LEAVE}"
     if graph.checks is not None:
         first = ["try:", f"    {names.const(_hook.plain(graph.checks))}({', '.join(map(names.ref, graph.inputs))})",
                  "except Exception:", *(f"    {line}" for line in [*undraw, "return PLAIN"])]
     if again and changes.inputs:
         now = f"{names.const(versions)}({', '.join(names.ref(origin) for origin in changes.inputs)})"
         before.append(f"before = {now}")
-        failed.append(f"if before != {now}: {LEAVE}")
+        failed.append(f"if before != {now}: {leave}")
     if again and changes.keeps_random:
         generators = [*map(names.ref, changes.generators)]
         before.append(f"random = {names.const(random_state)}({', '.join(generators)})")
         failed.append(f"{names.const(set_random_state)}({', '.join(['random', *generators])})")
-    failed += [*undraw, "return PLAIN"] if again else [LEAVE]
+    failed += [*undraw, "return PLAIN"] if again else [leave]
     return GraphCall(compiled, graph.inputs, (*results,), before, failed, first, (*released,))

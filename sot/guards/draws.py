@@ -55,6 +55,13 @@ class Draws:
             take_back(((), before))
             raise
 
+    def take_back_all_but(self, count: int, drawn: tuple[tuple, tuple]) -> None:
+        """Leave the generators as they are after the first calls."""
+        take_back(drawn)
+        generators = [generator for generator, _ in drawn[1]]
+        for i, method, args in self.final[1][:count]:
+            method(generators[i], *args)
+
 
 def take_back(drawn: tuple[tuple, tuple]) -> None:
     """Give the generators the states that they had."""

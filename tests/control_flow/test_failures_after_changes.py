@@ -1,10 +1,14 @@
 """A loss whose targets are out of range, after a change of an input: the input, and all other effects, are Python's."""
 import copy
+import random
+import traceback
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from harness import Counter, check, same
+from harness import caught as outcome
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
@@ -322,3 +326,95 @@ def test_the_call_of_a_module_catches_exceptions_only_for_hooks_that_ask_for_it(
     assert same(got, want) is None
     assert [type(result) for result in got[0]] == [torch.Tensor, torch.Tensor, str]
     assert any(capture.stopped for capture in call.captures) == always_call
+
+
+@pytest.mark.parametrize("invert", [
+    lambda x: [torch.linalg.inv(part) for part in (x, x)], lambda x: (*(torch.linalg.inv(part) for part in (x, x)),),
+    lambda x: {n: torch.linalg.inv(part) for n, part in enumerate((x, x))}], ids=["list", "generator", "dict"])
+def test_a_comprehension_catches_nothing(invert):
+    """Since Python 3.12 it has a handler, which restores the variables outside of it."""
+    def inverted(x):
+        x.add_(1)
+        return invert(x)
+    check(inverted, torch.eye(3), graphs=1, breaks=0)
+    check(inverted, torch.full((3, 3), -1.0))
+
+
+# ---- what the exception shows
+SCALE = nn.Parameter(torch.tensor(1.0))
+
+
+def inverse(x):
+    return torch.linalg.inv(x)
+
+
+def changes_an_input(x):
+    x.add_(0)
+    return inverse(x)
+
+
+def changes_data(x):
+    SCALE.data.copy_(x.sum())
+    return inverse(x)
+
+
+def whole_share(x):
+    return 7 // int(x.sum())
+
+
+def number_after_a_change_of_data(x):
+    SCALE.data.copy_(x.sum())
+    return whole_share(x)
+
+
+def number_that_is_not_used(x):
+    n = int((x / x).sum())  # noqa: F841
+    SCALE.data.copy_(x.sum())
+    return x
+
+
+@pytest.mark.parametrize("fn", [changes_an_input, changes_data, number_after_a_change_of_data, number_that_is_not_used])
+def test_the_traceback_has_the_frames_of_the_program(fn):
+    def frames(call):
+        with pytest.raises((RuntimeError, ArithmeticError, ValueError)) as raised:
+            call(torch.zeros(2, 2))
+        found = traceback.extract_tb(raised.value.__traceback__)[1:]
+        return [(frame.name, frame.lineno) for frame in found if frame.name not in ("__call__", "python_call")]
+    translated = sot.to_static(fn, backend="eager")
+    assert [frames(translated), frames(translated)] == [frames(fn)] * 2
+    assert len(translated.captures) == 1 and not translated.captures[0].stopped
+
+
+def draws_after(x):
+    x.add_(0)
+    return inverse(x) * random.random()
+
+
+def draws_before(x):
+    x.add_(0)
+    share = random.random()
+    return inverse(x) * share
+
+
+def draws_before_and_after(x):
+    x.add_(0)
+    share = np.random.rand()
+    return inverse(x) * share * random.random() * np.random.rand()
+
+
+def draws_in_the_graph_too(x):
+    y = x * 2
+    y.add_(inverse(x))
+    return F.rrelu(y, training=True), random.randrange(4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fn", [draws_after, draws_before, draws_before_and_after, draws_in_the_graph_too])
+def test_numbers_that_the_program_has_not_drawn_are_not_drawn(fn, backend):
+    translated = sot.to_static(fn, backend=backend)
+    for x in torch.eye(2), torch.zeros(2, 2), torch.eye(2):
+        results = []
+        for call in translated, fn:
+            random.seed(0), np.random.seed(0), torch.manual_seed(0)
+            results.append((outcome(call, x.clone()), random.random(), np.random.rand(), torch.rand(1)))
+        assert same(*results) is None

@@ -135,18 +135,6 @@ def test_a_handler_of_other_errors_is_no_reason_for_a_break():
     check(update, X, torch.tensor([1]), graphs=1, breaks=0)
 
 
-@pytest.mark.parametrize("invert", [
-    lambda x: [torch.linalg.inv(part) for part in (x, x)], lambda x: (*(torch.linalg.inv(part) for part in (x, x)),),
-    lambda x: {n: torch.linalg.inv(part) for n, part in enumerate((x, x))}], ids=["list", "generator", "dict"])
-def test_nor_is_a_comprehension(invert):
-    """Since Python 3.12 it has a handler, which restores the variables outside of it."""
-    def inverted(x):
-        x.add_(1)
-        return invert(x)
-    check(inverted, torch.eye(3), graphs=1, breaks=0)
-    check(inverted, torch.full((3, 3), -1.0))
-
-
 # ---- autograd inside
 AUTOGRAD: dict = {}
 

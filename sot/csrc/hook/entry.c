@@ -55,7 +55,14 @@ static PyObject *call_graph(const Entry *self, PyObject **items)
     return result;
 }
 
-/* The graph has raised. A new reference: PLAIN if Python can run the frame from its start, else NULL. */
+/* Whether this is a result of the entry itself, in place of the graph's results. */
+static int is_answer(PyObject *result)
+{
+    return result == NULL || result == PLAIN || Py_IS_TYPE(result, &TailType);
+}
+
+/* The graph has raised. A new reference: PLAIN if Python can run the frame from its start; a Tail that raises the
+   exception in the program's frames; NULL if it is none of the program. */
 static PyObject *recover(const Entry *self)
 {
     if (self->recover == NULL || !PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -64,8 +71,11 @@ static PyObject *recover(const Entry *self)
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(value, traceback);
+    }
     PyObject *answer = PyObject_CallOneArg(self->recover, value);
-    if (answer == PLAIN) {
+    if (answer != NULL && is_answer(answer)) {
         Py_XDECREF(type);
         Py_XDECREF(value);
         Py_XDECREF(traceback);
@@ -205,7 +215,7 @@ static PyObject *run_both(Entry *self, PyObject *const *args, Py_ssize_t count)
         outputs[i] = Py_NewRef(values[self->outputs[i]]);
     }
     PyObject *result = self->graph != NULL ? run_graph(self) : NULL;
-    PyObject *answer = self->graph != NULL && (result == NULL || result == PLAIN)
+    PyObject *answer = self->graph != NULL && is_answer(result)
         ? result : run_function(self, args, count, result, outputs);
     for (Py_ssize_t i = 0; i < held; i++) {
         Py_DECREF(outputs[i]);
@@ -248,7 +258,7 @@ PyObject *entry_ask(PyObject *object, PyObject *callback, PyObject *const *args,
         answer = run_both(self, args, count);
     } else {
         answer = run_graph(self);
-        answer = answer == NULL || answer == PLAIN ? answer : pick(self, answer);
+        answer = is_answer(answer) ? answer : pick(self, answer);
     }
     if (self->clock != NULL && answer != NULL && answer != PLAIN) {
         ((Clock *)self->clock)->calls++;

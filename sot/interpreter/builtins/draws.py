@@ -100,8 +100,10 @@ def note(m: Machine, generator: Value, method: Any, args: tuple) -> int:
     if origin not in log.generators:
         log.generators.append(origin)
         m.undoable(log.generators.pop)
+    m.undoable(lambda: setattr(m.builder, "drawn", len(log.calls)))
     log.calls.append((log.generators.index(origin), method, args))
     m.undoable(log.calls.pop)
+    m.builder.drawn = len(log.calls)
     return len(log.calls) - 1
 
 

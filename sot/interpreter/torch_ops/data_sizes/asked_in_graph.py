@@ -92,6 +92,6 @@ def answered(m: Machine, name: str, kind: type, function: Callable[..., Any], op
         fake = m.builder.run("call_function", lambda: torch.empty((), dtype=DTYPES[kind]).item(), (), {})
     made = NumberRef(fake, graph_numbers.EXAMPLES[kind], "", function, operands, may_raise=True)
     graph_numbers.define(m, fake, made, points)
-    m.builder.compute(made)
+    m.builder.compute(made, m.stack_trace())
     return DeferredScalar(kind, points, lambda e: e.output(made), bits if kind is int else 64,
                           number=lambda m: made)

@@ -48,7 +48,7 @@ def read(m: Machine, tensor: TensorRef, kind: type, index: tuple[int, ...], poin
         raise NeededNow(points) from None
     made = NumberRef(fake, EXAMPLES[kind], "", function, operands)
     define(m, fake, made, points)
-    m.builder.compute(made)
+    m.builder.compute(made, m.stack_trace())
     return made
 
 
@@ -61,7 +61,7 @@ def read_numpy(m: Machine, number: TensorRef, kind: type, points: frozenset[Poin
         fake = m.builder.run("call_function", lambda: torch.empty((), dtype=dtype).item(), (), {})
     made = NumberRef(fake, EXAMPLES[kind], "", kind, (number,))
     define(m, fake, made, points)
-    m.builder.compute(made)
+    m.builder.compute(made, m.stack_trace())
     return made
 
 
@@ -144,7 +144,7 @@ def computed(m: Machine, name: str, kind: type, values: list[Value]) -> NumberRe
     if may_raise:
         m.builder.fake_mode.may_refuse = True
         failures.expect(m, name)
-        m.builder.compute(made)
+        m.builder.compute(made, m.stack_trace())
     return made
 
 

@@ -194,7 +194,7 @@ def define(m: Machine, results: list[TensorValue], call: Call) -> None:
             made = NumberRef(number, None, "", function, (refs[id(tensor)], *dim))
             graph_numbers.define(m, number, made, points)
             m.symbols.made_from[symbol] = given.union(*(m.symbols.made_from.get(s, ()) for s in given))
-            m.builder.compute(made)
+            m.builder.compute(made, m.stack_trace())
 
 
 def compare(m: Machine, name: str, ref: TensorRef, symbols: set[Any], differ: tuple[int, ...] | None) -> None:

@@ -101,21 +101,23 @@ class GraphBuilder:
         assert ref.function is not None
         ref.node = self.graph.create_node("call_function", ref.function, tuple(map(self._to_node, ref.operands)))
         ref.node.meta["example_value"], ref.node.meta["refuses"] = ref.fake, ref.may_raise
-        self._note_draws(ref.node)
-        self.nodes.append(ref.node)
         self.computed[ref.node] = ref
-        return ref.node
+        return self._append(ref.node)
 
     def compute(self, ref: NumberRef, trace: str) -> None:
         """Compute a number here, because it may be another one later, or may raise."""
         self.node_of(ref).meta.setdefault("stack_trace", trace)
         self.operations += 1
 
-    def _note_draws(self, node: fx.Node) -> None:
+    # ---- nodes
+    def _append(self, node: fx.Node, trace: str = "") -> fx.Node:
+        if trace:
+            node.meta["stack_trace"] = trace
         if self.drawn:
             node.meta["draws_before"] = self.drawn
+        self.nodes.append(node)
+        return node
 
-    # ---- nodes
     def run(self, kind: str, target: Any, args: tuple, kwargs: dict, concrete: bool = False) -> Any:
         """Run an operation on fake values, without recording it. ``args`` may contain references at any depth.
 
@@ -145,14 +147,11 @@ class GraphBuilder:
         args, kwargs = fx.node.map_aggregate((args, kwargs), self._to_node)
         node = self.graph.create_node(kind, target, args, kwargs)
         node.meta["example_value"] = result
-        node.meta["stack_trace"] = trace
         node.meta["draws"], node.meta["draws_in_order"] = self.fake_mode.draws_now, self.fake_mode.draws_in_order
         node.meta[OWN_LAYOUT] = self.fake_mode.has_own_layout
         node.meta["seen"] = seen
-        self._note_draws(node)
-        self.nodes.append(node)
         self.operations += 1
-        return node
+        return self._append(node, trace)
 
     def record_array(self, kind: str, target: Any, args: tuple, kwargs: dict, layout: Any, trace: str,
                      warns: bool = False) -> fx.Node:
@@ -171,15 +170,11 @@ class GraphBuilder:
         """Item ``index`` of a node whose result is a tuple or list."""
         child = self.graph.create_node("call_function", operator.getitem, (node, index))
         child.meta["example_value"] = result
-        child.meta["stack_trace"] = node.meta.get("stack_trace")
-        self.nodes.append(child)
-        return child
+        return self._append(child, node.meta.get("stack_trace") or "")
 
     def subgraph(self, name: str) -> fx.Node:
         """A node for a finished subgraph."""
-        node = self.graph.create_node("get_attr", name)
-        self.nodes.append(node)
-        return node
+        return self._append(self.graph.create_node("get_attr", name))
 
     def lift(self, refs: Iterable[TensorRef]) -> None:
         """Make tensors from outside the subgraph its operands, before an operation may change them."""
@@ -211,15 +206,12 @@ class GraphBuilder:
     def record_state(self, setter: Callable, values: tuple, trace: str) -> fx.Node:
         """A node that changes torch's global state. It does not count as an operation."""
         node = self.graph.create_node("call_function", setter, fx.node.map_aggregate(values, self._to_node))
-        node.meta["stack_trace"] = trace
-        self.nodes.append(node)
-        return node
+        return self._append(node, trace)
 
     def record_check(self, target: Callable, args: tuple, trace: str) -> None:
         """A node that raises if what capture assumed does not hold."""
         node = self.graph.create_node("call_function", target, fx.node.map_aggregate(args, self._to_node))
-        node.meta["stack_trace"] = trace
-        self.nodes.append(node)
+        self._append(node, trace)
         self.operations += 1
 
     def check_early(self, origin: Iterable[fx.Node], target: Callable, args: tuple, trace: str) -> None:

@@ -21,9 +21,9 @@ def reduced(loss: Tensor, reduction: str, *old: Any) -> Tensor:
 
 @rule(F.huber_loss, delta=(0.0,))
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: Any = 1.0, weight: Any = None) -> Tensor:
-    only_if(weight is None)
     error = (input - target).abs()
-    return reduced(torch.where(error < delta, 0.5 * error * error, delta * (error - 0.5 * delta)), reduction)
+    loss = torch.where(error < delta, 0.5 * error * error, delta * (error - 0.5 * delta))
+    return reduced(loss if weight is None else loss * weight, reduction)
 
 
 @rule(F.smooth_l1_loss, beta=(0.0,))

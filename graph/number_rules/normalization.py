@@ -165,6 +165,15 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: Any = None, max_norm: 
     return F.embedding(input, weight, padding_idx, None, 2.0, scale_grad_by_freq, sparse)
 
 
+@rule(F.embedding_bag, in_double=True, max_norm=(), norm_type=(0.0,))
+def embedding_bag(input: Tensor, weight: Tensor, offsets: Any = None, max_norm: Any = None, norm_type: Any = 2.0,
+                  *others: Any, **more: Any) -> Tensor:
+    if max_norm is not None:
+        with torch.no_grad():
+            weight.copy_(with_tensors(aten.embedding_renorm.default)(weight.detach(), input, max_norm, norm_type))
+    return F.embedding_bag(input, weight, offsets, None, 2.0, *others, **more)
+
+
 @rule(torch.std, "std", correction=())
 def std(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: Any = 1) -> Tensor:
     """The gradient is that of a standard deviation, also where it is zero."""

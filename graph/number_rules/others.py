@@ -1,6 +1,7 @@
 """Rules for operations that have no subject in common."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, nan
 from typing import Any
 
@@ -22,6 +23,11 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> T
     return torch.where(outside, value, F.pad(input, pad))
 
 
+@rule(torch.constant_pad_nd, value=())
+def constant_pad(input: Tensor, padding: Any, value: Any = 0) -> Tensor:
+    return pad(input, padding, value=value)
+
+
 @rule(torch.index_add, "index_add", alpha=())
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     return input.index_add(dim, index, source * alpha)
@@ -35,13 +41,18 @@ def scatter(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 @rule(torch.quantile, "quantile", q=(0.0, 1.0))
 def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear",
              out: Any = None) -> Tensor:
-    only_if(out is None and interpolation == "linear" and (dim is not None or not keepdim))
+    only_if(out is None and (dim is not None or not keepdim))
     x, dim = (input.flatten(), 0) if dim is None else (input, dim)
-    place = q * (x.shape[dim] - 1)
+    place = PLACES[interpolation](q * (x.shape[dim] - 1))
     low, high = (x.sort(dim).values.index_select(dim, at.to(x.device, torch.int64).view(1))
                  for at in (place.floor(), place.ceil()))
     found = low.lerp(high, place - place.floor()).masked_fill(x.isnan().any(dim, keepdim=True), nan)
     return found if keepdim else found.squeeze(dim)
+
+
+PLACES: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda place: place, "lower": torch.floor, "higher": torch.ceil, "nearest": torch.round,
+    "midpoint": lambda place: (place.floor() + place.ceil()) / 2}
 
 
 @rule(torch.nanquantile, "nanquantile", in_double=True, q=(0.0, 1.0))
@@ -59,7 +70,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
             and dtype in (torch.float32, torch.float64))
     start, end = (n.to(dtype) if isinstance(n, Tensor) else n for n in (start, end))
     step, i = (end - start) / max(1, steps - 1), torch.arange(steps, device=device)
-    return torch.where(i < steps / 2, start + step * i, end - step * (steps - 1 - i)).to(dtype)
+    return torch.where(i < max(1, steps // 2), start + step * i, end - step * (steps - 1 - i)).to(dtype)
 
 
 @rule(torch.logspace, in_double=True, start=(), end=(), base=())
@@ -80,10 +91,46 @@ def kaiser_window(window_length: int, periodic: bool = True, beta: Any = 12.0, *
                                                  device=device, pin_memory=pin_memory)
 
 
+@rule(torch.hamming_window, in_double=True, alpha=(), beta=())
+def hamming_window(window_length: int, periodic: bool = True, alpha: Any = 0.54, beta: Any = 0.46, *, dtype: Any = None,
+                   layout: Any = torch.strided, device: Any = None, pin_memory: bool = False,
+                   requires_grad: bool = False) -> Tensor:
+    only_if(not requires_grad)
+    operator = aten.hamming_window.periodic_alpha_beta
+    return with_tensors(operator)(window_length, periodic, alpha, beta, dtype=dtype, layout=layout, device=device,
+                                  pin_memory=pin_memory)
+
+
+@rule(torch.fft.fftfreq, in_double=True, d=(0.0,))
+def fftfreq(n: int, d: Any = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = torch.strided,
+            device: Any = None, requires_grad: bool = False) -> Tensor:
+    only_if(out is None and not requires_grad)
+    return with_tensors(aten.fft_fftfreq.default)(n, d, dtype=dtype, layout=layout, device=device)
+
+
+@rule(torch.fft.rfftfreq, in_double=True, d=(0.0,))
+def rfftfreq(n: int, d: Any = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = torch.strided,
+             device: Any = None, requires_grad: bool = False) -> Tensor:
+    only_if(out is None and not requires_grad)
+    return with_tensors(aten.fft_rfftfreq.default)(n, d, dtype=dtype, layout=layout, device=device)
+
+
+@rule(torch.fake_quantize_per_tensor_affine, in_double=True, scale=())
+def fake_quantize(input: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Tensor:
+    only_if(isinstance(zero_point, int))
+    operator = aten.fake_quantize_per_tensor_affine.default
+    return with_tensors(operator)(input, scale, zero_point, quant_min, quant_max)
+
+
+@rule(torch.pinverse, "pinverse", rcond=())
+def pinverse(input: Tensor, rcond: Any = 1e-15) -> Tensor:
+    return torch.linalg.pinv(input, rtol=rcond)
+
+
 @rule(torch.histc, "histc", in_double=True, min=(), max=(), ordered=("min", "max"))
 def histc(input: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Any = None) -> Tensor:
     only_if(out is None)
-    return with_tensors(aten.histc.default)(input, bins, min, max)
+    return with_tensors(aten.histc.default)(input.detach(), bins, min, max)
 
 
 @rule(torch.isclose, "isclose", in_double=True, rtol=(0.0,), atol=(0.0,))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sot.graph.number_rules.drawing import beside, kept
-from sot.graph.number_rules.rules import also_in_place, only_if, rule
+from sot.graph.number_rules.rules import also_in_place, only_if, rule, wide
 
 
 @rule(F.scaled_dot_product_attention, in_double=True, within={"dropout_p": (0.0, 1.0)}, dropout_p=(0.0, 1.0), scale=())
@@ -23,11 +23,14 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
                                               enable_gqa=enable_gqa)
     only_if(query.device.type == "cpu" and not enable_gqa)
-    if attn_mask is not None and attn_mask.dtype is torch.bool:
-        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -inf)
-    weights = torch.ops.aten._scaled_dot_product_attention_math(query, key, value, attn_mask, 0.0, is_causal,
-                                                                scale=scale)[1]
-    return torch.matmul(weights * (kept(weights, dropout_p) / beside(weights, 1 - dropout_p)), value)
+    if attn_mask is not None:
+        attn_mask = torch.zeros_like(attn_mask, dtype=wide(query).dtype).masked_fill(~attn_mask, -inf) if (
+            attn_mask.dtype is torch.bool) else wide(attn_mask)
+    with torch.autocast(query.device.type, enabled=False):
+        weights = torch.ops.aten._scaled_dot_product_attention_math(wide(query), wide(key), wide(value), attn_mask, 0.0,
+                                                                    is_causal, scale=scale)[1]
+        dropped = weights * (kept(weights, dropout_p) / beside(weights, 1 - dropout_p))
+        return torch.matmul(dropped, wide(value)).to(value.dtype)
 
 
 @rule(torch.addmm, "addmm", torch.addmv, "addmv", torch.baddbmm, "baddbmm", beta=(0.0,), alpha=())

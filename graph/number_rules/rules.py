@@ -26,7 +26,10 @@ TAKE_TENSORS = frozenset(name for n in (
     "select", "batch_norm", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul",
     "addcdiv", "true_divide", "divide", "multiply", "subtract", "fmod", "xlogy", "special_xlogy", "special_xlog1py",
     "copysign", "index_fill", "special_zeta", "new_tensor", "greater", "greater_equal", "less", "less_equal",
-    "not_equal", "isin", "linalg_pinv", "linalg_matrix_rank")
+    "not_equal", "isin", "linalg_pinv", "linalg_matrix_rank", "scalar_tensor", "asarray",
+    *(f"special_{kind}_polynomial_{letter}" for kind, letters in (
+        ("chebyshev", "tuvw"), ("shifted_chebyshev", "tuvw"), ("hermite", ("h", "he")), ("laguerre", "l"),
+        ("legendre", "p")) for letter in letters))
     for name in (n, "i" + n, "r" + n))
 # These make a tensor of a number themselves: a number of any size is an operand. ``alpha`` of add and sub is none.
 OF_ANY_SIZE = frozenset(name for n in (

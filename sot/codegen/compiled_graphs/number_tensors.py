@@ -22,7 +22,8 @@ from sot.graph.number_rules import is_of_lists, rule_of
 from sot.interpreter.torch_ops.autograd import Layout, layout_of
 from sot.torch_compat.fake_tensors import FakeTensor
 
-FILLED = frozenset(("full", "full_like", "new_full", "tensor", "as_tensor", "scalar_tensor", "new_tensor"))
+FILLED = frozenset(("full", "full_like", "new_full", "tensor", "as_tensor", "scalar_tensor", "new_tensor", "asarray"))
+OF_LISTS = frozenset(("tensor", "as_tensor", "new_tensor", "asarray"))
 SCALED = {"alpha": ("add", "sub", "rsub"), "value": ("addcmul", "addcdiv")}     # a number that scales an operand
 HALF = torch.float16, torch.bfloat16, torch.complex32
 DTYPES: dict[type, torch.dtype] = {float: torch.float64, complex: torch.complex128}
@@ -199,7 +200,7 @@ class Writer:
         value = node.meta["example_value"]
         if not isinstance(value, torch.Tensor) or value.requires_grad:
             raise NoTensor
-        data = node.args[-1] if name_of(node) in ("tensor", "new_tensor") else None
+        data = node.args[name_of(node) == "new_tensor"] if name_of(node) in OF_LISTS else None
         if isinstance(data, (list, tuple)):
             parts = [self.stacked(part, value) for part in data]
             return self.put(node, "call_function", torch.stack, (parts,), {})

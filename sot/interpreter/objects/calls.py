@@ -31,6 +31,7 @@ from sot.interpreter.objects.marked_calls import marked_call
 from sot.interpreter.objects.names_used import guard_names
 from sot.interpreter.torch_ops import deferred_scalars, overrides
 from sot.interpreter.torch_ops.constructors import specimens
+from sot.interpreter.torch_ops.data_sizes.float_arguments import is_code_for_numbers
 from sot.interpreter.torch_ops.torch_calls import is_operation, operation
 from sot.interpreter.torch_ops.wrappers import collectives, instances, library_functions, sharded_modules
 from sot.interpreter.watchers import refuse_watcher
@@ -178,7 +179,8 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             found = marked_call(m, function, args, kwargs)
         if found is not None:
             return found
-        if is_operation(function.real) and not m.modes and not overrides.is_seen_through(m, function.code, args):
+        if is_operation(function.real) and not m.modes and not is_code_for_numbers(function.real, args, kwargs) and (
+                not overrides.is_seen_through(m, function.code, args)):
             return operation(m, function.real, args, kwargs)
         if is_among(PURE, function.real) and (found := fold(m, function.real, args, kwargs)) is not None:
             guard_names(m, function.real)

@@ -142,7 +142,7 @@ def holds_numpy(m: Machine, value: Value) -> bool:
 
 def graph_arguments(m: Machine, name: str, args: list[Value], found: dict[int, TensorValue],
                     numbers: Collection[int | str]) -> Iterator[Any]:
-    in_lists = name.startswith("_foreach") or name in ("tensor", "new_tensor")
+    in_lists = name.startswith("_foreach") or name in ("tensor", "as_tensor", "new_tensor", "asarray")
     for i, value in enumerate(args):
         yield value.graph_argument(
             m, found, i in numbers and (in_lists or not isinstance(value, (ListValue, TupleValue))))

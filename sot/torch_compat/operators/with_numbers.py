@@ -7,8 +7,7 @@ result on fakes and its gradient are those that the program has registered, whic
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,10 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sot.torch_compat.compilers import imported
 from sot.torch_compat.op_effects import TORCHS_OWN
+from sot.torch_compat.operators import gradients_of_torch
 
 ANY = 0.5       # where nothing depends on the number
 LIBRARY: list[torch.library.Library] = []
-AUTOGRAD = [key for name, key in vars(torch._C.DispatchKey).items() if name.startswith("Autograd")]
 
 
 def operator_of_program(target: Any) -> torch._ops.OpOverload | None:
@@ -117,7 +116,7 @@ def taking_tensor(operator: torch._ops.OpOverload) -> torch._ops.OpOverload:
         add_gradient(f"sot_numbers::{own}", formula, filled, library)
     elif operator.namespace in TORCHS_OWN and not any(a.kwarg_only and "Tensor" in str(a.type)
                                                       for a in operator._schema.arguments):
-        add_gradient_of_torch(operator, own, taken.rpartition(")")[0], filled, library)
+        gradients_of_torch.add_gradient(operator, own, taken.rpartition(")")[0], filled, library)
     return getattr(torch.ops.sot_numbers, own).default
 
 
@@ -166,54 +165,3 @@ def add_gradient(name: str, formula: Any, filled: Callable[..., tuple[tuple, dic
             ctx.needs_input_grad = before
         return (None, None, *(made if isinstance(made, tuple) else (made,)))
     torch.library.register_autograd(name, backward, setup_context=remember, lib=library)
-
-
-def add_gradient_of_torch(operator: torch._ops.OpOverload, own: str, taken: str,
-                          filled: Callable[..., tuple[tuple, dict]], library: torch.library.Library) -> None:
-    """The gradient of an operator of torch's own, by another one. That runs ``operator`` again, with gradients,
-    and then backward through it.
-    """
-    library.define(f"{own}_backward(Tensor[] grads, int[] wanted, Tensor numbers, int[] places, {taken}) -> Tensor[]")
-
-    def run(grads: Sequence[torch.Tensor], wanted: Sequence[int], numbers: torch.Tensor, places: Sequence[int],
-            *args: Any, **kwargs: Any) -> list[torch.Tensor]:
-        found, kwargs = filled(numbers.tolist(), places, args, kwargs)
-        given = list(found)
-        with recording_gradients():
-            for i in wanted:
-                given[i] = given[i].detach().requires_grad_()
-            made = operator(*given, **kwargs)
-            results = made if isinstance(made, (tuple, list)) else (made,)
-            return [*torch.autograd.grad(results, [given[i] for i in wanted], grads)]
-
-    def fake(grads: Any, wanted: Sequence[int], numbers: Any, places: Any, *args: Any, **kwargs: Any) -> list:
-        return [torch.empty_like(args[i]) for i in wanted]
-
-    def remember(ctx: Any, inputs: tuple, output: Any, keyword_only_inputs: dict[str, Any] | None = None) -> None:
-        ctx.save_for_backward(*(v for v in inputs if isinstance(v, torch.Tensor)))
-        ctx.others = [None if isinstance(v, torch.Tensor) else v for v in inputs]
-        ctx.tensors = [i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor)]
-        ctx.more = keyword_only_inputs or {}
-
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple:
-        given = list(ctx.others)
-        for i, tensor in zip(ctx.tensors, ctx.saved_tensors, strict=True):
-            given[i] = tensor
-        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
-        made = getattr(torch.ops.sot_numbers, f"{own}_backward")(list(grads), wanted, *given, **ctx.more)
-        found = dict(zip(wanted, made, strict=True))
-        return None, None, *(found.get(i) for i in range(len(given) - 2))
-    library.impl(f"{own}_backward", run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"sot_numbers::{own}_backward", fake, lib=library)
-    torch.library.register_autograd(f"sot_numbers::{own}", backward, setup_context=remember, lib=library)
-
-
-@contextmanager
-def recording_gradients() -> Iterator[None]:
-    """A kernel of an operator runs where the dispatcher leaves autograd out."""
-    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    recording = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
-    for key in AUTOGRAD:
-        recording = recording | torch._C.DispatchKeySet(key)
-    with torch._C._ForceDispatchKeyGuard(included, excluded - recording), torch.enable_grad():
-        yield

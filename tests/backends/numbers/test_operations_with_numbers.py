@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from harness import Programs
-from varying_floats import Compiling, check_as_it_is, check_compiled
+from varying_floats import Compiling, check_as_it_is, check_compiled, outcome
 
 import sot
 
@@ -207,6 +207,41 @@ def largest_norms_of_embeddings(x, v):
     return F.embedding(CLASSES % 6, x * v, None), F.embedding(CLASSES[:3] % 6, weight, max_norm=v) * x[0], weight
 
 
+@programs
+def windows_and_lists(x, v):
+    return (x[:, :5] * torch.hamming_window(5, True, v), x[:, :5] * torch.hamming_window(5, False, 0.5, v),
+            x[:, :5] * torch.fft.fftfreq(5, v), x[:, :3] * torch.fft.rfftfreq(5, v), x[:, :2] * torch.asarray([v, v]),
+            x[:, :2] * torch.as_tensor([v, 1.0]), x * torch.scalar_tensor(v))
+
+
+@programs
+def quantiles(x, v):
+    ways = "linear", "lower", "higher", "nearest", "midpoint"
+    return [torch.quantile(x, v, 1, interpolation=way) for way in ways] + [x.quantile(v)]
+
+
+@programs
+def polynomials_and_quantization(x, v):
+    return (x * v, torch.special.chebyshev_polynomial_t(x.detach(), v), torch.pinverse(x[:, :4], v / 10),
+            torch.special.legendre_polynomial_p(x.detach(), v), torch.constant_pad_nd(x, (1, 1), v),
+            torch.fake_quantize_per_tensor_affine(x, v, 0, 0, 255))
+
+
+@programs
+def functions_of_python_code(x, v):
+    y = x[:, None]
+    attention, _ = F.multi_head_attention_forward(
+        y, y, y, 8, 2, torch.ones(24, 8) / 9, torch.zeros(24), None, None, False, v, torch.eye(8), torch.zeros(8))
+    return (attention, F.triplet_margin_with_distance_loss(x, Y, x.flip(0), margin=v),
+            F.huber_loss(x, Y, delta=v, weight=Y.abs()), F.huber_loss(x, Y, "sum", v, Y.abs()))
+
+
+@programs
+def bags_of_embeddings(x, v):
+    weight = Y.clone()
+    return F.embedding_bag(CLASSES[None] % 6, weight, max_norm=v) * x[0], weight
+
+
 @pytest.mark.slow
 @programs.each
 def test_a_number_of_an_operation_is_compiled_twice(fn):
@@ -243,6 +278,85 @@ def test_special_values_of_a_probability(backend):
         torch.testing.assert_close(made, step(X, p))
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("operation, values", [
+    (lambda x, v: F.hardtanh(x, v, 0.5), (-1.0, -0.5, 0.5, 0.75, -0.25, -INF, NAN, 0.1)),
+    (lambda x, v: F.hardtanh_(x * 1, -v, v), (1.0, 0.5, -0.5, 0.25)),
+    (lambda x, v: F.normalize(x, v), (1.5, 2.5, 2.0, 1.0, 0.0, INF, -INF, 3.5, -1.0)),
+    (lambda x, v: torch.cdist(x, Y, v), (1.5, 2.5, 2.0, 1.0, 0.0, INF, 3.5, -1.0, 0.5)),
+    (lambda x, v: torch.pdist(x, v), (1.5, 2.5, 2.0, 0.0, INF, -1.0, 0.5)),
+    (lambda x, v: torch.dist(x, Y, v), (1.5, 2.5, 2.0, 0.0, INF, -1.0, 0.5)),
+    (lambda x, v: F.pairwise_distance(x, Y, v), (1.5, 2.5, 2.0, 0.0, INF, -1.0, 0.5)),
+    (lambda x, v: x.renorm(v, 0, 1.0), (1.5, 2.5, 0.0, INF, -1.0, 0.5)),
+    (lambda x, v: x.renorm(2, 0, v), (1.5, 2.5, 0.0, INF, -1.0, 0.5)),
+    (lambda x, v: (x / 0).nan_to_num(v, v, v), (1.5, 2.5, NAN, INF, -INF, 0.5)),
+    (lambda x, v: torch.isclose(x, Y, rtol=v), (0.5, 0.25, 0.0, INF, -1.0, NAN, 0.75)),
+    (lambda x, v: torch.isclose(x, Y, atol=v), (0.5, 0.25, 0.0, INF, -1.0, NAN, 0.75)),
+    (lambda x, v: x.std(1, correction=v), (0.5, 0.25, 0.0, 8.0, 9.5, -1.0)),
+    (lambda x, v: x[:0].var(correction=v), (0.5, 0.25, 0.0)),
+    (lambda x, v: F.lp_pool1d(x.abs(), v, 2), (1.5, 2.5, INF, -INF, -1.0, 0.5)),
+    (lambda x, v: torch.histc(x, 4, -1.0, v), (1.5, 2.5, -1.0, -2.0, INF, 0.5)),
+    (lambda x, v: torch.bucketize(v, x[0].sort().values), (0.5, 0.25, INF, NAN, -1.0)),
+    (lambda x, v: torch.nanquantile(x, v), (0.5, 0.25, 0.0, 1.0, 1.5, -0.5, 0.75)),
+    (lambda x, v: torch.quantile(x, v, interpolation="nearest"), (0.5, 0.25, 0.0, 1.0, 1.5, 0.75)),
+    (lambda x, v: F.gaussian_nll_loss(x, Y, x, eps=v), (0.5, 0.25, 0.75)),
+    (lambda x, v: torch.linspace(0, v, 5), (0.5, 0.25, INF, NAN, 1e30)),
+    (lambda x, v: torch.fft.fftfreq(5, v), (0.5, 0.25, 0.0, -1.0, 0.75)),
+])
+def test_special_values_of_numbers(operation, values, backend):
+    def run(function, v):
+        try:
+            return "", function(X.clone(), v)
+        except (RuntimeError, ValueError, ZeroDivisionError, IndexError) as error:
+            return repr(error).partition("Exception raised")[0], X
+
+    translated = sot.to_static(lambda x, v: operation(x, v) * 2, backend=backend)
+    for v in values:
+        (why, made), (expected, want) = run(translated, v), run(lambda x, v: operation(x, v) * 2, v)
+        assert why == expected, v
+        torch.testing.assert_close(made, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_gradient_of_a_gradient(backend):
+    def inside(x, v):
+        slope, = torch.autograd.grad(x.renorm(v + 1, 0, 1.0).pow(3).sum(), x, create_graph=True)
+        return slope.square().sum()
+
+    def outside(function):
+        def step(x, v):
+            slope, = torch.autograd.grad(function(x, v).pow(3).sum(), x, create_graph=True)
+            return slope.square().sum()
+        return step
+
+    def limited(x, v):
+        return x.renorm(v + 1, 0, 1.0)
+
+    pairs = [(inside, sot.to_static(inside, backend=backend)),
+             (outside(limited), outside(sot.to_static(limited, backend=backend)))]
+    for plain, translated in pairs:
+        for v in (0.5, 0.6, 0.7, 0.8):
+            torch.testing.assert_close(outcome(translated, X, v), outcome(plain, X, v))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_numbers_under_autocast(backend):
+    def step(x, v):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ x.T
+            return (y.renorm(v + 1, 0, 1.0), torch.cdist(y, y, p=v + 1), F.hardtanh(y, -v, v),
+                    F.rrelu(y, 0.1, v, True), F.multi_margin_loss(y, CLASSES % 6, margin=v), y.std(correction=v),
+                    torch.histc(y.float(), 4, -v, v), F.scaled_dot_product_attention(*[y[None]] * 3, dropout_p=v))
+
+    translated = sot.to_static(step, backend=backend)
+    for v in (0.5, 0.6, 0.7, 0.8):
+        (made, slope, state), (want, wanted, left) = outcome(translated, X, v), outcome(step, X, v)
+        for one, other in zip(made, want, strict=True):
+            torch.testing.assert_close(one, other, rtol=0.02, atol=0.02)
+        torch.testing.assert_close(slope, wanted, rtol=0.02, atol=0.02 * float(wanted.abs().max()))
+        assert torch.equal(state, left)
+
+
 @pytest.mark.slow
 def test_a_training_step_with_a_schedule_of_dropout_and_smoothing():
     def training(translate):
@@ -272,7 +386,7 @@ def test_a_training_step_with_a_schedule_of_dropout_and_smoothing():
 
 def test_an_operation_without_a_rule_is_left_to_python_early():
     def step(x, v):
-        return torch.fake_quantize_per_tensor_affine(x * v, v, 0, 0, 255) + 1
+        return torch.histogram(x * v, 5, range=(-v, v)).hist + 1
 
     backend = Compiling()
     translated = sot.to_static(step, backend=backend)

@@ -107,3 +107,13 @@ def special_value(m: Machine, value: Value, special: tuple[float, ...]) -> float
         if compare(m, "<", value, Const(known)).real:
             return None
     return None
+
+
+def is_code_for_numbers(target: Any, args: list[Value], kwargs: Mapping[str, Value]) -> bool:
+    """Whether a Python function of torch is followed as code of the program is: it gets a float that varies and has no
+    rule, but the operations that it calls may have one.
+    """
+    if not any(is_dynamic(v) and v.pytype is float for v in (*args, *kwargs.values())):
+        return False
+    asked = target.__name__ if target.__module__ == "torch._tensor" else target     # a method
+    return not takes_tensors(asked) and rule_of(asked) is None

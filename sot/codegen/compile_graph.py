@@ -326,8 +326,8 @@ def constant_inputs(graph: Graph, backend: Backend) -> list[int]:
 
 def marks_tensors(module: torch.fx.GraphModule) -> bool:
     """Whether a graph sets ``requires_grad`` of an input. A compiled graph would not."""
-    return any(node.args[0].op == "placeholder"
-               for node in module.graph.find_nodes(op="call_method", target="requires_grad_"))
+    return any(node.args[0].op == "placeholder" for target in ("requires_grad_", "detach_")
+               for node in module.graph.find_nodes(op="call_method", target=target))
 
 
 def changed_tensors(graph: Graph) -> list[int]:

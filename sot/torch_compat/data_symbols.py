@@ -6,8 +6,8 @@ program's way depends on one, or assumes what can be checked later (a runtime as
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -48,7 +48,7 @@ def admitted(mode: FakeTensorMode) -> Iterator[None]:
     """While this is entered, operations may make symbols for what depends on data. Otherwise they raise."""
     env: Any = mode.shape_env
     before = env.settings
-    env.settings = dataclasses.replace(before, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    env.settings = replace(before, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
     try:
         yield
     finally:

@@ -6,9 +6,9 @@ An operation that takes no tensor in place of a number is rewritten, or the numb
 """
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ def with_number_tensors(graph: Graph) -> Graph:
     module = Writer(graph.module, {i: DTYPES[type(graph.real[i])] for i in places}).written()
     given = [tensor_of(v) if i in places else v for i, v in enumerate(graph.real)]
     examples = [given[i] if i in places else v for i, v in enumerate(graph.examples)]
-    return dataclasses.replace(graph, module=module, real=tuple(given), examples=tuple(examples), floats=frozenset())
+    return replace(graph, module=module, real=tuple(given), examples=tuple(examples), floats=frozenset())
 
 
 def taking_numbers(compiled: Callable[..., Any], which: Sequence[int]) -> Callable[..., Any]:

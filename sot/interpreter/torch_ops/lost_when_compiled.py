@@ -32,6 +32,8 @@ def refuse_arguments(m: Machine, name: str, call: Call, found: dict[int, TensorV
         return
     if name == "retain_grad" and not any(v.fake.is_leaf for v in found.values()):
         raise Break(Reason.SIDE_EFFECT, name)
+    if name == "detach_" and any(v.fake.requires_grad and v.ref.real is not None for v in found.values()):
+        raise Break(Reason.SIDE_EFFECT, "detach_ of a tensor from outside")
     if call[0] is on_packed:
         raise Break(Reason.NOT_COMPILED, f"{call[1][0]}, which reads values that are not known at capture,")
     if call[0] is recurrence:

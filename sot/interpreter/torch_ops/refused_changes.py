@@ -12,23 +12,29 @@ from sot.graph.rewrite.patterns import IN_PLACE
 from sot.guards.assumptions import Part, RestartCapture
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.graphs import expression
 from sot.torch_compat.operators.overlaps import is_expanded, may_overlap
 from sot.torch_compat.tensors import storage_id
+from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from sot.graph import TensorRef
     from sot.interpreter.machine import Machine
+    from sot.values.base import Value
 
 KEEPS_SHAPE = frozenset({"setitem", *(operation.__name__ for operation in IN_PLACE)})
 
 
-def refuse_changes(m: Machine, name: str, found: list[TensorRef], changed: list[TensorRef]) -> None:
+def refuse_changes(m: Machine, name: str, values: Collection[TensorValue], found: list[TensorRef],
+                   changed: list[TensorRef]) -> None:
     """Break where a graph would not change ``changed`` of the tensors ``found`` as the program does, or where they must
-    not change.
+    not change. ``values`` are the program's tensors.
     """
     builder = m.builder
+    if any(has_other_form(value, value.attrs["grad"]) for value in values if "grad" in value.attrs):
+        raise Break(Reason.SIDE_EFFECT, f"{name}, which changes the shape of a tensor after its gradient,")
     if changed and any(version_of(new.fake) != new.version for _, new in builder.moved):
         raise Break(Reason.UNSUPPORTED, f"{name} in place, after a change of .data,")
     point = next((owner for ref, version, owner in builder.tied if version_of(ref.fake) != version), None)
@@ -47,6 +53,12 @@ def refuse_changes(m: Machine, name: str, found: list[TensorRef], changed: list[
     if Part.CHANGES in m.assumptions.plain and any(ref.fake.requires_grad and ref.fake.is_leaf for ref in changed):
         raise Break(Reason.UNSUPPORTED, f"{name} of a weight whose value a backward pass needs, with this backend,")
     refuse_growth(name, found if builder.fake_mode.changes_unversioned else changed)
+
+
+def has_other_form(tensor: TensorValue, gradient: Value) -> bool:
+    """Whether a gradient, which is set after the graph, does not fit the tensor any more."""
+    return isinstance(gradient, TensorValue) and [*map(expression, gradient.fake.shape)] != [
+        *map(expression, tensor.fake.shape)]
 
 
 def refuse_growth(name: str, changed: list[TensorRef]) -> None:

@@ -184,7 +184,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         result, call = run_on_fakes(m, kind, name, asked, reason, concrete)
     except Break as stop:
         return read_otherwise(m, name, args, kwargs, stop)
-    refuse_changes(m, name, [*refs.values()], [
+    refuse_changes(m, name, found.values(), [*refs.values()], [
         ref for key, ref in refs.items() if version_of(ref.fake) != before[key][1]])
     integers.check(m, name, m.note_assumptions(of_operator=True))
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None

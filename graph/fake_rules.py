@@ -7,6 +7,7 @@ arguments.
 """
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 from collections.abc import Callable
@@ -273,7 +274,17 @@ def saved_and_loaded(tensor: torch.Tensor) -> torch.Tensor:
     return torch.load(buffer)
 
 
+def select(tensor: torch.Tensor, dim: int, index: int, position: int) -> torch.Tensor:
+    """The target of the node of ``tensor[index]``, whose index may be out of range. The exception has the words of a
+    subscript, which name the position in the key.
+    """
+    with contextlib.suppress(IndexError):
+        return torch.select(tensor, dim, index)
+    raise IndexError(f"index {index} is out of bounds for dimension {position} with size {tensor.shape[dim]}")
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    select: lambda tensor, dim, index, position: torch.select(tensor, dim, index),
     nested_attention: lambda query, key, value: torch.empty_like(query),
     pickled: torch.clone, saved_and_loaded: torch.clone,
     of_buffer: rule_of_buffer, bytes_of: rule_of_bytes, element_of: rule_of_element, on_packed: rule_on_packed,

@@ -60,6 +60,8 @@ CONVERTING = frozenset(("copy", "where", "type_as"))
 # Kernels that refuse an empty tensor, or a dimension that it does not have, while their fakes do not.
 OF_SOMETHING = frozenset(("max", "min", "median", "nanmedian", "mode", "_fft_c2c", "_fft_r2c", "_fft_c2r"))
 ALONG_A_DIMENSION = frozenset(("sort", "argsort", "_softmax", "_log_softmax"))
+# Whether the memory is large enough, fakes do not tell.
+OF_PLACES_IN_MEMORY = frozenset((torch.ops.aten.as_strided, torch.ops.aten.as_strided_))
 # Kernels refuse this integer and lesser ones as a size or a shift. Fakes do not. (``SymInt::MAX_UNREPRESENTABLE_INT``)
 TOO_SMALL = -(1 << 62)
 
@@ -148,11 +150,17 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
     if any(not fits(a, first.dtype) for first in args[:1] if isinstance(first, torch.Tensor)
            for a in (*args[1:], *(kwargs or {}).values())):
         return True
+    if kernel.overloadpacket in OF_PLACES_IN_MEMORY and any(has_symbol(a) for a in args[1:]):
+        return True
     if refuses_dtypes(kernel, args) or has_too_small(args) or refuses_shape(kernel, args, kwargs):
         return True
     if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
         return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
     return False
+
+
+def has_symbol(value: Any) -> bool:
+    return any(map(has_symbol, value)) if isinstance(value, (list, tuple)) else isinstance(value, torch.SymInt)
 
 
 def has_too_small(args: Sequence[Any]) -> bool:

@@ -11,10 +11,15 @@ import torch
 from torch import fx
 
 from sot.graph import TensorRef
+from sot.guards.draws import is_drawn
+from sot.guards.terms import leaves
+from sot.support.errors import Break, Reason
 from sot.torch_compat.functions import is_in_transform
-from sot.values.base import Value
+from sot.values.base import Const, Value
 from sot.values.deferred_scalars import DeferredScalar
+from sot.values.numbers import arithmetic, compare, is_dynamic
 from sot.values.objects import TupleValue
+from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -81,3 +86,25 @@ def position(number: DeferredScalar) -> Value:
     if shown is None or number.is_held or not is_position(shown.tensor.ref) or not shown.is_unchanged:
         return number
     return shown.tensor
+
+
+# ---- positions that are numbers
+def may_be_guarded(index: Value) -> bool:
+    """Whether it is a number that is known before the graph, and not drawn."""
+    return is_dynamic(index) and not any(map(is_drawn, leaves(index.term)))     # type: ignore[attr-defined]
+
+
+def is_in_range(m: Machine, index: Value, size: int | torch.SymInt) -> bool:
+    """Whether an index is in range, which is guarded."""
+    end = Const(size) if isinstance(size, int) else m.symbolic(size)
+    start = Const(-size) if isinstance(size, int) else arithmetic(m, "-", Const(0), end)
+    return start is not None and bool(compare(m, ">=", index, start).real and compare(m, "<", index, end).real)
+
+
+def guard_index(m: Machine, input: Any = None, dim: Any = None, index: Any = None) -> None:
+    """Guard that the index of ``x.select(dim, index)`` is in range. Break if it is not."""
+    if not may_be_guarded(index) or not isinstance(dim, Const) or not isinstance(input, TensorValue):
+        return
+    sizes = input.fake.shape
+    if -len(sizes) <= dim.real < len(sizes) and not is_in_range(m, index, sizes[dim.real]):
+        raise Break(Reason.OPERATION_FAILED, "select: an index out of range")

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
     from sot.interpreter.machine import Machine
 
-
 NO_DATA = "its data is not allocated yet"     # a fake tensor's message when C++ reads its values
 
 LEAF_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor", "torch.fft", "torch.linalg",
@@ -105,6 +104,8 @@ def is_operation(real: Any) -> bool:
 def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a function for which ``is_operation`` holds, as a method of its first argument if it is one."""
     name = real.__name__
+    if name == "select":
+        elements.guard_index(m, *args, **kwargs)
     if getattr(real, "__objclass__", None) is None and real.__module__ != "torch._tensor":
         return torch_call(m, "call_function", real, args, kwargs)
     if not args or not isinstance(args[0], TensorValue):

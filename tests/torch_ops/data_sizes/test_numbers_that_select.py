@@ -1,4 +1,6 @@
 """A number that selects one of many elements needs no capture for each of them: Python selects from the third on."""
+import random
+
 import pytest
 import torch
 from harness import Programs, caught, same
@@ -118,6 +120,42 @@ def test_an_element_of_a_tensor_that_does_not_exist_after_a_change(part, backend
             x = torch.zeros(2)
             results.append((caught(call, x, torch.arange(8.0).reshape(2, 2, 2), torch.tensor(i)), x))
         assert same(*results) is None, i
+    with pytest.raises(Exception) as raised:        # that of a compiler, with torch 2.11
+        translated(torch.zeros(2), torch.arange(8.0).reshape(2, 2, 2), torch.tensor(5))
+    assert raised.value.__context__ is None or backend != "eager"
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen += 1
+        return x * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("part", [
+    lambda y, i: y[i], lambda y, i: y[int(torch.tensor(i) + 0)], lambda y, i: y[int(torch.tensor(i) / 1)],
+    lambda y, i: y[random.randrange(i + 1)], lambda y, i: y.select(0, i), lambda y, i: torch.select(y, dim=0, index=i),
+    lambda y, i: y.as_strided((1,), (1,), i)],
+    ids=["int", "tensor", "float", "drawn", "select", "function", "place in memory"])
+def test_what_is_done_before_it_stays(part, backend):
+    net, plain = Counting(), Counting()
+
+    def program(net, x, i):
+        return part(net(x), i) + net(x)[0]
+    translated = sot.to_static(program, backend=backend)
+    for size, i in ((6, 0), (6, 1), (6, 2), (6, 9), (6, 6), (5, 2), (4, 2), (4, 4), (4, 90), (3, 1)):
+        results = []
+        for call, module in (translated, net), (program, plain):
+            random.seed(0)
+            results.append((caught(call, module, torch.arange(float(size)), i), module.calls, module.seen.clone(),
+                            random.random()))
+        assert same(*results) is None, (size, i)
 
 
 def test_a_ring_of_places():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.graph.fake_rules import select
 from sot.interpreter.builtins.common import (
     call_slot,
     call_slot_for_effect,
@@ -33,7 +34,7 @@ from sot.support.registry import HANDLERS, handles
 from sot.values.base import ANSWERS, NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
-from sot.values.numbers import arithmetic, compare, is_among, is_dynamic
+from sot.values.numbers import is_among, is_dynamic
 from sot.values.objects import TupleValue
 from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue
@@ -113,7 +114,7 @@ def bound(m: Machine, tensor: TensorValue) -> Value | None:
 
 def selected(m: Machine, obj: Any, key: Value, stores: bool = False) -> tuple[Any, Value]:
     """The tensor after all indices that are varying numbers, and the rest of the key. torch would make a constant of
-    such an index. With ``stores`` guards keep it in range: a graph that changes its inputs should not raise.
+    such an index. Guards keep it in range, where they can: a graph that changes its inputs should not raise.
     """
     parts = m.settle(key.items) if isinstance(key, TupleValue) else [key]
     plain = all(v.pytype in (int, slice, type(None), type(Ellipsis)) for v in parts)
@@ -131,9 +132,10 @@ def selected(m: Machine, obj: Any, key: Value, stores: bool = False) -> tuple[An
         if v.pytype is type(Ellipsis):
             dim += skipped
         elif is_dynamic(v) or isinstance(v, DeferredScalar):
-            if stores and not is_in_range(m, v, obj.fake.shape[dim]):
-                raise Break(Reason.OPERATION_FAILED, "setitem: an index that is out of range")
-            obj = selected_at(m, obj, dim, v, position)
+            guarded = stores or elements.may_be_guarded(v)
+            if guarded and not elements.is_in_range(m, v, obj.fake.shape[dim]):
+                raise Break(Reason.OPERATION_FAILED, f"{'setitem' if stores else 'getitem'}: an index out of range")
+            obj = selected_at(m, obj, dim, v, None if guarded else position)
             continue
         else:
             dim += 1
@@ -141,27 +143,13 @@ def selected(m: Machine, obj: Any, key: Value, stores: bool = False) -> tuple[An
     return obj, TupleValue([] if all(v is WHOLE for v in rest) else rest)
 
 
-def is_in_range(m: Machine, index: Value, size: int | torch.SymInt) -> bool:
-    """Whether an index is in range, which is guarded."""
-    end = Const(size) if isinstance(size, int) else m.symbolic(size)
-    start = Const(-size) if isinstance(size, int) else arithmetic(m, "-", Const(0), end)
-    return start is not None and bool(compare(m, ">=", index, start).real and compare(m, "<", index, end).real)
-
-
-def selected_at(m: Machine, obj: Any, dim: int, index: Value, position: int) -> Any:
+def selected_at(m: Machine, obj: Any, dim: int, index: Value, position: int | None) -> Any:
+    """The part at an index, which may be out of range if the position in the key is given."""
+    target, more = (torch.select, []) if position is None else (select, [Const(position)])
     try:
-        return torch_call(m, "call_function", select, [obj, Const(dim), index, Const(position)], {})
+        return torch_call(m, "call_function", target, [obj, Const(dim), index, *more], {})
     except PyRaise:     # the parts to the left of it may raise first
-        raise Break(Reason.OPERATION_FAILED, "getitem: an index that is out of range") from None
-
-
-def select(tensor: torch.Tensor, dim: int, index: int, position: int) -> torch.Tensor:
-    """The target of a node. An exception has the words of a subscript, which names the position in the key."""
-    try:
-        return torch.select(tensor, dim, index)
-    except IndexError:
-        raise IndexError(f"index {index} is out of bounds for dimension {position} with size {tensor.shape[dim]}"
-                         ) from None
+        raise Break(Reason.OPERATION_FAILED, "getitem: an index out of range") from None
 
 
 @ANSWERS.add((Const, "getitem"))

@@ -87,7 +87,18 @@ def of_fake(m: Machine, tensor: TensorValue, name: str) -> Value:
     tensor.ref.see()
     if name != "is_leaf":
         refuse_chosen(m, name)
+    if name == "_is_view" and m.builder.fake_mode.has_symbols and is_part_of_unknown(m, tensor.ref.fake):
+        raise Break(Reason.UNSUPPORTED, f"reading ._is_view of {tensor}, which is decomposed for sizes that vary,")
     return wrap_new(m, m.builder.run("call_function", ask, (tensor.ref, name), {}))
+
+
+def is_part_of_unknown(m: Machine, fake: Any) -> bool:
+    """Whether it is a view of a tensor that the program does not have. torch decomposes a product of a vector and a
+    matrix so; its kernel makes no view.
+    """
+    base = fake._base
+    return base is not None and not any(base is other for other in (
+        *(node.meta.get("example_value") for node in m.builder.nodes), *(ref.fake for ref in m.builder.inputs)))
 
 
 def refuse_chosen(m: Machine, name: str) -> None:

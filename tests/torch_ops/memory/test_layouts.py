@@ -162,3 +162,16 @@ def test_a_graph_that_cannot_be_cut_has_such_an_operation():
         x.requires_grad_()
         return moved.contiguous().zero_(), moved
     check_by("aot_eager", program, LAYOUTS["channels_last"].clone(), breaks=1)
+
+
+@pytest.mark.parametrize("product", [
+    lambda x, m: x @ m, lambda x, m: m @ x, lambda x, m: torch.matmul(x, m), lambda x, m: F.linear(x, m),
+    lambda x, m: x[None] @ m, lambda x, m: torch.einsum("i,ij->j", x, m)])
+def test_whether_a_product_is_a_view_where_sizes_vary(product):
+    """torch decomposes a product of symbolic sizes, into views of tensors that its kernel does not make."""
+    def program(x):
+        made = product(x, torch.eye(x.shape[0]))
+        return made._is_view(), made.relu()._is_view(), x[1:]._is_view()
+    translated = sot.to_static(program, backend="eager")
+    for size in (3, 4, 5, 6):
+        assert translated(torch.ones(size)) == program(torch.ones(size))

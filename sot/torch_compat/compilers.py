@@ -30,8 +30,9 @@ from sot.torch_compat.dynamo.inputs import giving_sizes, placeholder_values, siz
 from sot.torch_compat.fake_tensors import forget_tensors
 
 DRAWS_AS_EAGER = "fallback_random"      # inductor's option
-# What it is told for that. Before torch 2.12 a pass moves draws among each other.
-EAGER_NUMBERS = {DRAWS_AS_EAGER: True, **({} if torch.__version__ >= "2.12" else {"reorder_for_locality": False})}
+# What it is told for that. Before torch 2.12 its passes move draws among each other; these two can be turned off.
+REORDERING = {"reorder_for_locality": False, "reorder_for_peak_memory": False}
+EAGER_NUMBERS = {DRAWS_AS_EAGER: True, **({} if torch.__version__ >= "2.12" else REORDERING)}
 
 
 def imported(name: str) -> ModuleType:

@@ -7,21 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from harness import Programs
+from varying_floats import Compiling
 
 import sot
-from sot.backends import lookup_backend
 
 programs = Programs()
 X, V, IMAGE = torch.randn(24, 25), torch.randn(60), torch.randn(2, 3, 20, 20)
-
-
-class Compiling:
-    def __init__(self):
-        self.graphs, self.inner = 0, lookup_backend("aot_eager")
-
-    def __call__(self, gm, inputs):
-        self.graphs += 1
-        return self.inner(gm, inputs)
 
 
 @programs

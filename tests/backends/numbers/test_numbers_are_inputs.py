@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from harness import Programs
+from varying_floats import Compiling
 
 import sot
 from sot.backends import lookup_backend
@@ -19,17 +20,6 @@ X = torch.linspace(-1, 1, 8)
 I, Z, HALF = torch.arange(8), torch.tensor(2.0), torch.ones(8, dtype=torch.bfloat16)
 HELD = SimpleNamespace(temperature=1.0)
 FACTOR = 1.0
-
-
-class Compiling:
-    """A backend that compiles, and counts."""
-
-    def __init__(self, inner="aot_eager"):
-        self.graphs, self.inner = 0, lookup_backend(inner)
-
-    def __call__(self, gm, inputs):
-        self.graphs += 1
-        return self.inner(gm, inputs)
 
 
 @programs

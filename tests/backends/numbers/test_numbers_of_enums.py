@@ -7,9 +7,9 @@ import enum
 import pytest
 import torch
 from harness import Programs
+from varying_floats import Compiling
 
 import sot
-from sot.backends import lookup_backend
 
 numbers, others = Programs(), Programs()
 X = torch.linspace(-1, 1, 8)
@@ -60,15 +60,6 @@ class Scaled(torch.autograd.Function):
 
 def number_of(how):
     return how.value if isinstance(how, enum.Enum) else how.factor
-
-
-class Compiling:
-    def __init__(self, inner):
-        self.graphs, self.inner = 0, lookup_backend(inner)
-
-    def __call__(self, gm, inputs):
-        self.graphs += 1
-        return self.inner(gm, inputs)
 
 
 @numbers

@@ -10,22 +10,13 @@ import numpy as np
 import pytest
 import torch
 from harness import Programs, same
+from varying_floats import Compiling
 
 import sot
-from sot.backends import lookup_backend
 
 programs = Programs()
 X = torch.arange(1.0, 5.0)
 NUMBERS = [0.5, 0.75, 1.25, 3.0, -2.0, 10.0, 0.1]
-
-
-class Compiling:
-    def __init__(self, name: str) -> None:
-        self.graphs, self.inner = 0, lookup_backend(name)
-
-    def __call__(self, gm, inputs):
-        self.graphs += 1
-        return self.inner(gm, inputs)
 
 
 @programs

@@ -8,9 +8,9 @@ import math
 import pytest
 import torch
 from harness import Counter, Programs
+from varying_floats import Compiling
 
 import sot
-from sot.backends import lookup_backend
 
 programs, fixed = Programs(), Programs()
 X = torch.linspace(-1, 1, 8)
@@ -69,17 +69,6 @@ def without_formula(x: torch.Tensor, factor: float) -> torch.Tensor:
 @without_formula.register_fake
 def _(x, factor):
     return torch.empty_like(x)
-
-
-class Compiling:
-    """A backend that compiles, and counts."""
-
-    def __init__(self, inner):
-        self.graphs, self.inner = 0, lookup_backend(inner)
-
-    def __call__(self, gm, inputs):
-        self.graphs += 1
-        return self.inner(gm, inputs)
 
 
 @programs

@@ -30,12 +30,19 @@ def _fail(raised: list[BaseException]) -> None:
 
 
 def leaving(error: BaseException, code: CodeType) -> Tail:
-    """The result of an entry that means the exception: it is raised where the frame of this code has been left."""
+    """The result of an entry that means the exception: it is raised where the frame of this code has been left.
+    ``code`` stands in for that of the frame, if the failed operation is not known.
+    """
     places, rest = where(error.__traceback__)
     *inner, outermost = places or (code,)
     error.__traceback__ = traceback_of(inner, rest)
     looks = on_one_line(_fail.__code__.replace(co_filename=outermost.co_filename), outermost)
     return Tail(_hook.plain(FunctionType(looks, {"BaseException": BaseException})), ([error],))
+
+
+def stand_in(code: CodeType) -> CodeType:
+    """Code that a traceback shows like this one. An entry that held the code itself would keep it for good."""
+    return code_at(code.co_filename, str(code.co_firstlineno), code.co_name)
 
 
 def take_back_later_draws(error: BaseException, draws: Draws, drawn: tuple[tuple, tuple]) -> None:

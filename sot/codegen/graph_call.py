@@ -13,7 +13,7 @@ from sot.backends import BackendError, BackendWarning
 from sot.codegen.build_graph import Graph
 from sot.codegen.compile_graph import Compiled
 from sot.codegen.exit import Exit
-from sot.codegen.failed_graphs import leaving, take_back_later_draws
+from sot.codegen.failed_graphs import leaving, stand_in, take_back_later_draws
 from sot.codegen.names import Names
 from sot.codegen.released_gradients import unread_gradients
 from sot.codegen.source import compiled_function
@@ -87,7 +87,7 @@ class GraphCall:
 
     def after(self, names: Names, code: CodeType, stop: str) -> list[str]:
         """What is done with an exception of the graph."""
-        leave = f"return {names.const(_hook.plain(leaving))}(error, {names.const(code)})"
+        leave = f"return {names.const(_hook.plain(leaving))}(error, {names.const(stand_in(code))})"
         return [f"    {text.replace(STOP, stop).replace(LEAVE, leave)}" for text in self.failed]
 
     def recover(self, names: Names, code: CodeType) -> FunctionType:

@@ -25,6 +25,7 @@ SOURCES = {
     "a module": "class M(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
                 "        self.w = torch.nn.Parameter(torch.ones(3))\n"
                 "    def forward(self, x): return x * self.w\nf = M()",
+    "a change before what may raise": "def f(x):\n    x.add_(0)\n    return torch.linalg.inv(torch.eye(2) + x[0] ** 2)",
     "a generator": "def f(x):\n    def steps():\n        yield x\n        yield x + 1\n    return sum(steps())",
 }
 
@@ -53,7 +54,7 @@ def objects(translator):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode, name", [*(("to_static", name) for name in SOURCES), *(("enable", name) for name in (
-    "whole", "inlined", "a break below", "a closure", "a module"))])
+    "whole", "inlined", "a break below", "a closure", "a module", "a change before what may raise"))])
 def test_nothing_stays_of_functions_that_are_gone(name, mode):
     source = SOURCES[name]
     sot.reset()

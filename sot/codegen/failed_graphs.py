@@ -3,6 +3,7 @@ function, with the traceback that it has in the program.
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import CodeType, FunctionType, TracebackType
 
 from torch import SymBool, SymFloat, SymInt
@@ -47,13 +48,17 @@ def stand_in(code: CodeType) -> CodeType:
 
 def take_back_later_draws(error: BaseException, draws: Draws, drawn: tuple[tuple, tuple]) -> None:
     """Take back the random numbers of Python and NumPy that the program draws after the operation that has failed."""
-    nodes, trace = list[Node](), error.__traceback__
-    while trace is not None:
-        if (node := node_at(trace.tb_frame, trace.tb_lineno)) is not None:
-            nodes.append(node)
-        trace = trace.tb_next
+    nodes = [node for node, _ in failed(error.__traceback__)]
     if nodes:       # in compiled code the operation is not known
         draws.take_back_all_but(nodes[-1].meta.get("draws_before", 0), drawn)
+
+
+def failed(trace: TracebackType | None) -> Iterator[tuple[Node, TracebackType | None]]:
+    """The nodes of graphs that have failed, the outermost first, each with the frames inside it."""
+    while trace is not None:
+        if (node := node_at(trace.tb_frame, trace.tb_lineno)) is not None:
+            yield node, trace.tb_next
+        trace = trace.tb_next
 
 
 def where(trace: TracebackType | None) -> tuple[tuple[CodeType, ...], TracebackType | None]:
@@ -62,11 +67,9 @@ def where(trace: TracebackType | None) -> tuple[tuple[CodeType, ...], TracebackT
     """
     frames: list[tuple[str, str, str]] = []
     rest = trace
-    while trace is not None:
-        node = node_at(trace.tb_frame, trace.tb_lineno)
-        if node is not None and (found := lines_of(node)):
-            frames, rest = found, None if computes_number(node) else trace.tb_next
-        trace = trace.tb_next
+    for node, inside in failed(trace):
+        if found := lines_of(node):
+            frames, rest = found, None if computes_number(node) else inside
     places = tuple(code_at(*frame) for frame in reversed(frames))
     return places, visible(rest) if frames else rest
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 
 import pytest
 import torch
@@ -320,3 +321,36 @@ def test_one_of_several_views_is_changed_without_gradients(backend):
             assert call(base.split(2)[1]).tolist() == [4, 6]
         assert base.tolist() == [0, 1, 3, 4]
     assert not any("capture failed" in str(capture.stopped) for capture in translated.captures)
+
+
+def read_by_a_line(x, y):
+    doubled = x * 2
+    return doubled, x.grad
+
+
+def read_after_a_change(x, y):
+    x.copy_(y)
+    return x.grad, x * 2
+
+
+def read_by_zero_grad(x, y):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2), requires_grad=False)], lr=0.1)
+    weight, = optimizer.param_groups[0]["params"]
+    weight.copy_(y)
+    optimizer.zero_grad()
+    return weight * 2
+
+
+@pytest.mark.parametrize("program", [read_by_a_line, read_after_a_change, read_by_zero_grad])
+def test_the_warning_of_a_gradient_that_is_not_kept_names_the_line_that_reads_it(program):
+    def warned(call):
+        y = torch.ones(2, requires_grad=True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call(y * 3 if program is read_by_a_line else torch.ones(2), y)
+        return [(str(w.message), w.filename, w.lineno) for w in caught]
+
+    captured = sot.to_static(program)
+    assert len(plain := warned(program)) == 1
+    for _ in range(3):
+        assert warned(captured) == plain

@@ -72,8 +72,7 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
     if name == "__class__":
         return wrap_known(m, tensor.pytype)
     if name == "grad" and tensor.ref.real is not None:
-        if tensor.pytype is torch.Tensor:
-            fact(m, tensor, "is_leaf")      # first, because torch warns of the .grad of a non-leaf
+        refuse_unkept(m, tensor)
         return wrap_attr(m, tensor, name, tensor.ref.real.grad)
     if name == "grad" and tensor.fake.is_leaf:
         return NONE
@@ -91,6 +90,15 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
     if (answer := asked_in_graph.answer_of_attribute(m, tensor, name)) is not None:
         return answer
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+
+
+def refuse_unkept(m: Machine, tensor: TensorValue) -> None:
+    """Break if PyTorch warns when ``.grad`` of this input is read: it names the line that reads."""
+    if tensor.pytype is torch.Tensor:       # a guard for each parameter would cost too much
+        fact(m, tensor, "is_leaf")
+    is_leaf = all(t is None or t.is_leaf for t in (tensor.fake, tensor.ref.real))
+    if not is_leaf and not guarded(m, tensor, "retains_grad"):
+        raise Break(Reason.UNSUPPORTED, f"reading .grad of {tensor}, which is not a leaf,")
 
 
 def grad_fn(m: Machine, tensor: TensorValue) -> Value:

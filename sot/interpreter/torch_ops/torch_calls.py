@@ -76,7 +76,7 @@ READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "st
                    "__int__", "__float__", "__index__", "__complex__"})
 READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is not too late
 SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # factors of the second operand
-ASKED_IN_GRAPH = frozenset({"is_shared", "is_pinned", "_nnz", "is_coalesced"})
+ASKED_IN_GRAPH = frozenset({"stride", "is_shared", "is_pinned", "_nnz", "is_coalesced"})
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
 PUBLIC = re.compile(r"torch(\.(?!_)\w+)*")      # modules whose functions programs replace
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,

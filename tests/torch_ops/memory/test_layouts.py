@@ -175,3 +175,44 @@ def test_whether_a_product_is_a_view_where_sizes_vary(product):
     translated = sot.to_static(program, backend="eager")
     for size in (3, 4, 5, 6):
         assert translated(torch.ones(size)) == program(torch.ones(size))
+
+
+FREE = {     # strides that find no element: of dimensions with one element, and of tensors without elements
+    "a row": torch.ones(2, 6)[:1, :5], "a part of a row": torch.ones(6, 12)[:1, ::2],
+    "a transposed row": torch.ones(1, 6).mT, "a column": torch.ones(6, 12)[:, :1],
+    "a transposed part": torch.ones(3, 7, 2).mT[:1, :, :3], "between": torch.ones(2, 3, 3)[:, :1],
+    "none": torch.ones(6)[2:2], "none with gaps": torch.ones(6)[2:2:2], "no column": torch.ones(3, 14)[:, ::2][:, :0],
+    "one element": torch.ones(3, 3)[::2, ::2][1:, 1:]}
+BY_ANY_RULE = {
+    "+ 1": lambda x: x + 1, "+ x": lambda x: x + x, "< 1": lambda x: x < 1, "relu": torch.relu, "exp": torch.exp,
+    "clamp": lambda x: x.clamp(0), "sort": lambda x: x.sort().values, "full_like": lambda x: torch.full_like(x, 2),
+    "masked_fill": lambda x: x.masked_fill(x > 0, 0), "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "sort of a sum": lambda x: (x + x).sort(0).values, "a view of it": lambda x: x.sort(0).values.unsqueeze(0)}
+
+
+@pytest.mark.parametrize("rule", BY_ANY_RULE)
+@pytest.mark.parametrize("layout", FREE)
+def test_strides_that_find_no_element_are_those_of_the_kernel(layout, rule):
+    operation = BY_ANY_RULE[rule]
+
+    def program(x):
+        return operation(x).stride(), operation(x).stride(0), operation(x).stride(dim=-1)
+
+    check_by("eager", program, FREE[layout])
+
+
+def test_a_branch_on_a_stride_that_finds_no_element_takes_the_side_of_python():
+    def program(x):
+        y = x.sort().values
+        return y * 2 if y.stride(0) == 1 else y - 1, torch.ones(9).as_strided((1,), (y.stride(0),))
+
+    check_by("eager", program, torch.ones(6)[2:2:2])
+
+
+def test_the_graph_is_asked_for_a_stride_only_if_a_kernel_may_choose_it():
+    def operations(x):
+        graph, = sot.explain(lambda x: x * (x + 1).stride(0))(x).graphs
+        return graph.operations
+
+    assert operations(torch.ones(1, 3)) == 2
+    assert operations(torch.ones(3, 1).mT) == 3

@@ -3,10 +3,13 @@
 A graph that is run as it is asks the tensor at the place where the program asks, so the answer is the program's. It is
 a number of the graph. A backend that compiles would keep the answer of the captured call, so there it is a break. One
 answer is known at capture: how often the graph has changed a tensor that it has made. Compiled code counts differently.
+
+The strides of a result are known at capture, but for dimensions of at most one element: there each kernel has a rule of
+its own once an operand has unusual strides, and fakes do not follow it.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,11 +19,14 @@ from sot.graph.refs import version_of
 from sot.graph.regions import shares_memory
 from sot.interpreter.control_flow import failures
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
+from sot.interpreter.torch_ops.data_sizes.examples import tensors_in
 from sot.interpreter.torch_ops.overrides import asked
 from sot.torch_compat.functions import is_in_transform
 from sot.values.base import Const, Value
 from sot.values.deferred_scalars import SIZE_BITS, DeferredScalar
+from sot.values.objects import TupleValue
 from sot.values.tensor import TensorValue, has_own_code
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -63,6 +69,8 @@ def is_made_here(m: Machine, tensor: TensorValue) -> bool:
 
 def answer_of_method(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The answer of a method, whose first argument is the tensor; None if the graph cannot ask."""
+    if name == "stride":
+        return strides(m, *args, **kwargs)      # type: ignore[arg-type]
     kind, found = METHODS.get(name), dict[int, Any]()
     if kind is None or kwargs:
         return None
@@ -75,6 +83,50 @@ def answer_of_method(m: Machine, name: str, args: list[Value], kwargs: dict[str,
         m.builder.fake_mode.note_refusal()
         failures.expect(m, name)
     return answered(m, name, kind, method_of, (operands[0], name, *operands[1:]))
+
+
+def strides(m: Machine, tensor: TensorValue, dim: Value | None = None) -> Value | None:
+    """``x.stride()`` and ``x.stride(dim)`` if a kernel may have chosen some of the strides; otherwise None."""
+    free = free_strides(tensor.fake)
+    wanted = dim.real if isinstance(dim, Const) else None
+    if dim is not None and (type(wanted) is not int or not -len(free) <= wanted < len(free)) or not any(
+            free) or not can_ask(m, [tensor]) or not is_made_here(m, tensor) or not any(
+            map(has_unusual_strides, known_tensors(m))):
+        return None
+
+    def stride(i: int) -> Value:
+        if free[i]:
+            return answered(m, "stride", int, method_of, (tensor.ref, "stride", i))
+        return wrap_new(m, tensor.fake.stride(i))
+
+    return stride(wanted) if wanted is not None else TupleValue([stride(i) for i in range(len(free))])
+
+
+def free_strides(fake: torch.Tensor) -> list[bool]:
+    """For each dimension, whether its stride finds no element: it has one element at most, or the tensor has none."""
+    if fake.layout is not torch.strided:
+        return []
+    sizes = [size if type(size) is int else None for size in fake.shape]    # comparing symbols would guard them
+    return [0 in sizes or size == 1 for size in sizes]
+
+
+def known_tensors(m: Machine) -> Iterator[torch.Tensor]:
+    """The fakes of the tensors that the graph is given and has made so far."""
+    for ref in m.builder.inputs:
+        yield from tensors_in(ref.fake)
+    for node in m.builder.nodes:
+        yield from tensors_in(node.meta.get("example_value"))
+
+
+def has_unusual_strides(fake: torch.Tensor) -> bool:
+    """Whether a free stride is another than in a contiguous tensor of these sizes."""
+    usual: Any = 1
+    for i, is_free in reversed([*enumerate(free_strides(fake))]):
+        if is_free and str(fake.stride(i)) != str(usual):
+            return True
+        size = fake.shape[i]
+        usual = usual * (max(size, 1) if type(size) is int else size)
+    return False
 
 
 def can_ask(m: Machine, tensors: list[TensorValue], name: str = "") -> bool:

@@ -18,6 +18,7 @@ from sot.graph import TensorRef
 from sot.guards.assumptions import Part
 from sot.interpreter.builtins.common import take, truth_of
 from sot.interpreter.loop import evaluate
+from sot.interpreter.objects.tensor_attributes import refuse_unkept
 from sot.interpreter.objects.tensor_facts import guarded
 from sot.interpreter.torch_ops.autograd import is_of_subgraphs
 from sot.interpreter.torch_ops.gradients.first_gradients import Reached, first_gradient, is_unheld, known_tensors
@@ -153,7 +154,10 @@ def dropped(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     p, = args
     if not isinstance(p, TensorValue):
         raise Break(Reason.UNSUPPORTED, f"zero_grad of {p}")
-    unread = p.ref.real is not None and "grad" not in p.attrs and id(p.ref.real.grad) not in m.by_id
+    unread = False
+    if p.ref.real is not None and "grad" not in p.attrs:
+        refuse_unkept(m, p)
+        unread = id(p.ref.real.grad) not in m.by_id
     if p.load_attr(m, "grad") is not NONE:
         m.undoable(functools.partial(setattr, p, "drops_gradient", p.drops_gradient))
         p.drops_gradient |= unread and m.refusals.are_checked(m)

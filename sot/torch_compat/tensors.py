@@ -309,17 +309,29 @@ CONSTANT_RESULTS = CONSTANT_METHODS | CONSTANT_FUNCTIONS | VALUES
 _Reader = Callable[[torch.Tensor], Any]
 # Attributes and methods without arguments that are not determined by it, by their readers, which ignore overrides.
 ASKED_ATTRIBUTES = frozenset({"is_leaf", "output_nr", "retains_grad"})
+OF_SOT = frozenset({"storage_size", "takes_gradient"})      # no names of torch
 ASKED: dict[str, _Reader] = {
     "_is_view": torch.Tensor._is_view, "storage_offset": torch.Tensor.storage_offset,
-    "storage_size": lambda tensor: tensor.untyped_storage().nbytes(),
+    "storage_size": lambda tensor: tensor.untyped_storage().nbytes(), "takes_gradient": lambda t: takes_gradient(t),
     **{name: vars(TensorBase)[name].__get__ for name in ASKED_ATTRIBUTES}}
-ASKED_METHODS = frozenset(ASKED) - ASKED_ATTRIBUTES - {"storage_size"}
+ASKED_METHODS = frozenset(ASKED) - ASKED_ATTRIBUTES - OF_SOT
 
 
 def ask(tensor: torch.Tensor, name: str) -> Any:
     """Read an attribute of a tensor. Overrides in its class and patches are ignored."""
     with without_subclasses():
         return ASKED[name](tensor)
+
+
+def takes_gradient(tensor: torch.Tensor) -> bool:
+    """Whether a backward pass gives this leaf a gradient. A view that was made without gradients requires grad as its
+    base does, and is a leaf, but gets none.
+    """
+    if not tensor.is_leaf or not tensor._is_view():
+        return tensor.is_leaf
+    with torch.enable_grad():
+        of_view = tensor.view_as(tensor).grad_fn
+    return of_view is not None and of_view.next_functions[0][0] is not None     # what adds to .grad
 
 
 def rule_of_changes(tensor: torch.Tensor) -> str:

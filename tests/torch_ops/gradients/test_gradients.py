@@ -410,3 +410,25 @@ def test_sparse_gradients_of_weighted_bags_are_in_the_graph_for_any_number_of_in
         assert same(translated(bags, *args), step(plain, *args)) is None
         assert same(bags.weight.grad.coalesce().values(), plain.weight.grad.coalesce().values()) is None
     assert len(translated.captures) <= 3    # without a gradient, with one, and for any size
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("view", [lambda z: z.view_as(z), lambda z: z[:2], lambda z: z.as_subclass(torch.Tensor),
+                                  lambda z: z[:2].requires_grad_()], ids=["view_as", "part", "as_subclass", "own"])
+def test_a_view_that_was_made_without_gradients_gets_none(view, backend):
+    def step(y, w):
+        loss = (y * w.sum()).sum()
+        loss.backward()
+        return loss.detach()
+
+    def gradients(call):
+        z, w = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        with torch.no_grad():
+            y = view(z)
+        assert y.is_leaf and y.requires_grad
+        call(y, w)
+        return y.grad, z.grad, w.grad
+
+    captured = sot.to_static(step, backend=backend)
+    captured(torch.ones_like(view(torch.ones(3)), requires_grad=True), torch.ones(3, requires_grad=True))
+    assert not same(gradients(captured), gradients(step), "gradients")

@@ -212,7 +212,8 @@ def hooked_leaves(m: Machine, outputs: list[TensorValue], end: Any, runs_hooks: 
         nodes.add(node)
     for given in found.values():
         if given.ref.real is not None and id(given.ref.fake) not in m.made_leaves:
-            guarded(m, given, "is_leaf")
+            if not guarded(m, given, "takes_gradient"):
+                raise Break(Reason.GRADIENT, f"{given} gets no gradient, as a view made without gradients")
     leaves = list(found.values())
     return leaves, tensor_hooks.hooked_tensors(m, leaves, nodes, runs_hooks), nodes
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +25,4 @@ def with_tensors(operator: Any) -> Callable[..., Any]:
         kwargs = {name: 0.0 if name in varying else v for name, v in kwargs.items()}
         return taking_tensor(operator)(numbers, [names.index(name) for name in varying], *args, **kwargs)
     call.__name__ = call.__qualname__ = f"{operator.__name__.replace('.', '_')}_with_tensors"
-    call.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
     return call

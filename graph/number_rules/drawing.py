@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sot.graph.number_operators import with_tensors
 from sot.graph.number_rules.rules import HALF, also_in_place, only_if, rule
 
 SELU = 1.7580993408473766     # of alpha dropout: scale * alpha of SELU
@@ -21,6 +22,13 @@ def dropout(input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = 
         return input
     mask = kept(input, p, True)
     return input * mask * beside(input, 1 / (1 - p)) if input.is_cuda else input * (mask / beside(input, 1 - p))
+
+
+@rule(torch.native_dropout, in_double=True, p=(0.0, 1.0))
+def dropout_and_mask(input: Tensor, p: Any, train: bool | None) -> tuple[Tensor, Tensor]:
+    only_if(train is not False)
+    mask = kept(input, p, True)
+    return input * mask * beside(input, 1 / (1 - p)), mask.bool()
 
 
 @rule(F.dropout2d, torch.feature_dropout, in_double=True, p=(0.0, 1.0))
@@ -73,14 +81,19 @@ def gumbel_softmax(logits: Tensor, tau: Any = 1, hard: bool = False, eps: float 
     return one - soft.detach() + soft
 
 
-@rule("normal_", mean=(), std=(0.0,))
+@rule("normal_", in_double=True, mean=(), std=(0.0,))
 def normal_(input: Tensor, mean: Any = 0, std: Any = 1, *, generator: Any = None) -> Tensor:
+    if input.dtype in HALF:     # rounded once
+        return input.copy_(drawn(input, "normal_", mean, std, generator=generator))
+    mean, std = (beside(input, n) if isinstance(n, Tensor) else n for n in (mean, std))
     return input.normal_(generator=generator).mul_(std).add_(mean)
 
 
-@rule("exponential_", lambd=(0.0,))
+@rule("exponential_", in_double=True, lambd=(0.0,))
 def exponential_(input: Tensor, lambd: Any = 1, *, generator: Any = None) -> Tensor:
-    return input.exponential_(generator=generator).div_(lambd)
+    if input.dtype in HALF:
+        return input.copy_(drawn(input, "exponential_", lambd, generator=generator))
+    return input.exponential_(generator=generator).div_(beside(input, lambd))
 
 
 @rule("uniform_", in_double=True, low=(), to=(), ordered=("low", "to"))
@@ -114,13 +127,33 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None, out: Any =
     return drawn(torch.empty_like(input), "bernoulli_", p, generator=generator)
 
 
-@rule(torch.normal, mean=(), std=(0.0,))
+@rule(torch.normal, in_double=True, mean=(), std=(0.0,))
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None,
            out: Any = None) -> Tensor:
-    """Deviations in a tensor are checked, so these are left to the operation itself."""
-    only_if(out is None and (size is not None or isinstance(mean, Tensor) and mean.dim() > 0))
-    noise = torch.empty_like(mean) if size is None else torch.empty(size, dtype=dtype, device=device)
-    return noise.normal_(generator=generator) * std + mean
+    """Next to another 0-d tensor, a number in a tensor is not recognised."""
+    only_if(out is None)
+    if size is not None:
+        return drawn(torch.empty(size, dtype=dtype, device=device), "normal_", mean, std, generator=generator)
+    if isinstance(mean, Tensor) and mean.dim() > 0:
+        made = drawn(torch.empty_like(mean), "normal_", 0.0, std, generator=generator) + mean.detach()
+        return with_zero_gradient(made, mean)
+    only_if(isinstance(std, Tensor) and std.dim() > 0)
+    return with_zero_gradient(with_tensors(torch.ops.aten.normal.float_Tensor)(mean, std.detach(), generator=generator),
+                              std)
+
+
+def with_zero_gradient(made: Tensor, parameter: Tensor) -> Tensor:
+    """A random tensor whose gradient, for the parameter of its distribution, is zero."""
+    return torch.where(torch.zeros_like(made, dtype=torch.bool), parameter, made)
+
+
+def trunc_normal_(input: Tensor, mean: Any, std: Any, a: Any, b: Any, generator: Any = None) -> Tensor:
+    """``torch.nn.init.trunc_normal_``: how many numbers it draws depends on them."""
+    with torch.no_grad():
+        return input.copy_(drawn(input, "trunc_normal_", mean, std, a, b, generator=generator))
+
+
+rule(trunc_normal_, in_double=True, mean=(), std=(), a=(), b=())(trunc_normal_)
 
 
 # ---- draws
@@ -170,6 +203,9 @@ def drawing_with_numbers() -> Callable[..., Tensor]:
             noise = empty(x)
             torch.ops.aten.rrelu_with_noise(x, noise, *numbers.tolist(), True, generator)
             return noise
+        if method == "trunc_normal_":
+            mean, std, a, b = numbers.tolist()
+            return torch.nn.init.trunc_normal_(empty(x), mean, std, a, b, generator)
         return getattr(empty(x), method)(*numbers.tolist(), generator=generator)
 
     made = torch.library.custom_op(

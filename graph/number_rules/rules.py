@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sot.graph.number_operators import with_tensors
 from sot.torch_compat.inductor.own_functions import traced_by_its_arguments
-from sot.torch_compat.operators.with_numbers import floats_of, names_of, operator_of_program
+from sot.torch_compat.op_effects import TORCHS_OWN
 
 TAKE_TENSORS = frozenset(name for n in (
     "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
@@ -57,12 +56,15 @@ class Rule:
     in_double: bool = False     # its numbers stay in double precision, also next to tensors of another
     within: Mapping[str, tuple[float, float]] = field(default_factory=dict)     # outside, they stay constants
     ordered: tuple[str, ...] = ()       # two numbers: the operation refuses a first one that is above the second
+    arguments: Mapping[str, Any] | None = None      # names and defaults of an operator, which may be words of Python
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        return tuple(inspect.signature(self.function).parameters)
+        return tuple(inspect.signature(self.function).parameters if self.arguments is None else self.arguments)
 
     def default(self, name: str) -> Any:
+        if self.arguments is not None:
+            return self.arguments[name]
         return inspect.signature(self.function).parameters[name].default
 
     def places(self, args: tuple | list, kwargs: Mapping[str, Any]) -> Iterator[tuple[int | str, str]]:
@@ -123,41 +125,29 @@ def in_place(function: Callable, input: Tensor, args: tuple, kwargs: Mapping[str
 
 
 def takes_tensors(target: Any) -> bool:
-    return name_of(target) in TAKE_TENSORS or hasattr(target, "layout")
+    return operation_of(target) in TAKE_TENSORS or hasattr(target, "layout")
 
 
-def name_of(target: Any) -> str:
+def operation_of(target: Any) -> str:
+    """The name of an operation, whichever overload of it is called, and whether in place."""
+    if isinstance(target, torch._ops.OpOverload):
+        target = target.overloadpacket if target.namespace in TORCHS_OWN else ""
     return (target if isinstance(target, str) else getattr(target, "__name__", "")).strip("_")
 
 
 def is_operand(target: Any, place: int | str) -> bool:
     """Whether a number there may be of any size."""
-    return name_of(target) in OF_ANY_SIZE and place != "alpha"
+    return operation_of(target) in OF_ANY_SIZE and place != "alpha"
 
 
 def knows_nan(target: Any) -> bool:
     """Whether a number that is NaN may mean something else than a tensor does: until torch 2.12 no bound at all."""
-    return name_of(target) in ("clamp", "clip")
+    return operation_of(target) in ("clamp", "clip")
 
 
 def is_of_lists(target: Any) -> bool:
     """Whether it is an operation on lists of tensors. For a backend that compiles it becomes one on each tensor."""
     return str(getattr(target, "__name__", "")).startswith(("_foreach_", "_fused_"))
-
-
-def rule_of(target: Any) -> Rule | None:
-    if isinstance(target, str) or getattr(target, "__hash__", None):
-        return RULES.get(target) or rule_of_program(operator_of_program(target))
-    return None
-
-
-@functools.cache
-def rule_of_program(operator: torch._ops.OpOverload | None) -> Rule | None:
-    """The rule of an operator that a program or a library has registered."""
-    if operator is None or not (floats := floats_of(operator)):
-        return None
-    names = names_of(operator)
-    return Rule(with_tensors(operator), {names[i]: () for i in floats}, operator, in_double=True)
 
 
 def only_if(holds: bool) -> None:

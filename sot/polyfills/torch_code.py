@@ -8,6 +8,7 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.overrides import get_default_nowrap_functions
 from torch.utils import _foreach_utils
 
+from sot.graph.number_rules.drawing import trunc_normal_ as draw_truncated
 from sot.support.registry import polyfills
 from sot.torch_compat.callables import (
     MAP_AGGREGATES,
@@ -16,6 +17,7 @@ from sot.torch_compat.callables import (
     single_adagrad,
     single_adam,
     single_sgd,
+    truncated_normal_,
 )
 from sot.torch_compat.functions import NoSubclasses, gradients_in_transform, group_tensors, pop_mode, push_mode
 from sot.torch_compat.global_state import DeviceContext, device_constructors
@@ -421,3 +423,10 @@ def map_aggregate(a, fn):
 @polyfills(*MAP_ARGUMENTS)
 def map_arg(a, fn):
     return map_aggregate(a, lambda item: fn(item) if isinstance(item, Node) else item)
+
+
+@polyfills(torch.nn.init.trunc_normal_)
+def truncated_normal_numbers(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
+    if tensor.is_meta or not (std > 0 and a < b and a - 2 * std <= mean <= b + 2 * std):    # it warns, or raises
+        return truncated_normal_(tensor, mean, std, a, b, generator)
+    return draw_truncated(tensor, mean, std, a, b, generator)

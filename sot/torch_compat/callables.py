@@ -11,6 +11,7 @@ import torch
 from torch._C._dynamo.eval_frame import get_eval_frame_callback as torch_compiles  # noqa: F401  None: not this thread
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.jit import _state as jit_state
+from torch.nn.init import _no_grad_trunc_normal_ as truncated_normal_  # noqa: F401
 from torch.optim.adagrad import _fused_adagrad as fused_adagrad  # noqa: F401  the step in a kernel of its own,
 from torch.optim.adagrad import _single_tensor_adagrad as single_adagrad  # noqa: F401  and in several
 from torch.optim.adam import _fused_adam as fused_adam  # noqa: F401

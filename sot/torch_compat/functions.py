@@ -84,3 +84,9 @@ TRACING_MODES = tuple(getattr(torch._C._TorchDispatchModeKey, name) for name in 
 def is_traced() -> bool:
     """Whether operations run for a compiler that traces them, and not for their results."""
     return any(torch._C._get_dispatch_mode(key) is not None for key in TRACING_MODES)
+
+
+def calls_operator(function: Any) -> bool:
+    """Whether a builtin function is an operation of torch's own, whose operator has its name."""
+    module, name = function.__module__, function.__name__
+    return module in OPERATION_MODULES or module in VARIABLE_FUNCTIONS and hasattr(variable_functions, name)

@@ -18,7 +18,7 @@ from torch import fx
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.operators.lists_of_tensors import nodes_of_each
 from sot.graph.nodes import name_of
-from sot.graph.number_rules import is_of_lists, rule_of
+from sot.graph.number_rules import is_of_lists, operation_of, rule_of
 from sot.interpreter.torch_ops.autograd import Layout, layout_of
 from sot.torch_compat.fake_tensors import FakeTensor
 
@@ -148,7 +148,7 @@ class Writer:
 
     def operate(self, node: fx.Node) -> None:
         """A tensor operation. Its numbers are cast, and its result must not change."""
-        name = name_of(node).strip("_")
+        name = operation_of(node.target)
         if name in FILLED:
             return self.fill(node)
         if is_of_lists(node.target):
@@ -175,7 +175,8 @@ class Writer:
         if name.startswith("clamp") or name == "clip":      # it takes numbers or tensors, not both
             args = [args[0], *map(self.tensor_like(cast), args[1:])]
             kwargs = {key: self.tensor_like(cast)(v) for key, v in kwargs.items()}
-        self.put(node, node.op, node.target, tuple(args), kwargs)
+        target = node.target.overloadpacket if isinstance(node.target, torch._ops.OpOverload) else node.target
+        self.put(node, node.op, target, tuple(args), kwargs)
 
     def operate_on_each(self, node: fx.Node) -> None:
         """An operation on lists of tensors. Its result is a list that only gives its tensors."""
@@ -200,7 +201,8 @@ class Writer:
         value = node.meta["example_value"]
         if not isinstance(value, torch.Tensor) or value.requires_grad:
             raise NoTensor
-        data = node.args[name_of(node) == "new_tensor"] if name_of(node) in OF_LISTS else None
+        name = operation_of(node.target)
+        data = node.args[name == "new_tensor"] if name in OF_LISTS else None
         if isinstance(data, (list, tuple)):
             parts = [self.stacked(part, value) for part in data]
             return self.put(node, "call_function", torch.stack, (parts,), {})

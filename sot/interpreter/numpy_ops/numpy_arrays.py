@@ -325,3 +325,13 @@ def raising(compiled: Callable[..., Any]) -> Callable[..., Any]:
         with np.errstate(**how):
             return compiled(*args)
     return call
+
+
+def refuse(name: str, args: list[Value]) -> None:
+    """Break if torch would read the type or the value of a NumPy number."""
+    if among(*args) and (
+            "getitem" in name or name == "select" or among(*args[:2]) and "setitem" in name):
+        raise Break(Reason.TENSOR_VALUE, f"the position in {name}")
+    if "setitem" in name and issubclass(args[-1].pytype, np.generic) and not issubclass(
+            args[-1].pytype, (float, np.integer)):
+        raise Break(Reason.OPERATION_FAILED, f"{name}: a tensor takes no {args[-1].pytype.__name__}")

@@ -164,7 +164,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     args, kwargs, numbers = with_number_places(m, name, target, args, kwargs)
     graph_args = tuple(graph_arguments(m, name, args, found, numbers))
     graph_kwargs = {k: v.graph_argument(m, found, k in numbers) for k, v in kwargs.items()}
-    refuse_numpy(name, args)
+    numpy_arrays.refuse(name, args)
     is_asked = m.modes or any(overrides.asked(m, value) for value in found.values())
     answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found) if is_asked else (
         counters.counter(m, name, args, kwargs))
@@ -263,7 +263,11 @@ def read_otherwise(m: Machine, name: str, args: list[Value], kwargs: dict[str, V
         return deferred_scalars.whole(m, read_later(m, "item", args[0]))    # type: ignore[arg-type]
     if name == "complex" and len(args) == 1 and not kwargs and can_wait(m, "item", args[0]):
         return deferred_scalars.complex_number(read_later(m, "item", args[0]))  # type: ignore[arg-type]
-    if (answer := asked_in_graph.answer_of_method(m, name, args, kwargs)) is None:
+    answer = asked_in_graph.answer_of_method(m, name, args, kwargs)
+    if answer is None and name.partition(".")[0] == "allclose":
+        close = torch_call(m, "call_method", "all", [torch_call(m, "call_function", torch.isclose, args, kwargs)], {})
+        answer = read_later(m, "item", close) if can_wait(m, "item", close) else None   # type: ignore[arg-type]
+    if answer is None:
         raise stop
     return answer
 
@@ -282,16 +286,6 @@ def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:
         assert isinstance(detached, TensorValue)
         tensor = detached
     return deferred_scalars.read(m, name, tensor.current())
-
-
-def refuse_numpy(name: str, args: list[Value]) -> None:
-    """Break if torch would read the type or the value of a NumPy number."""
-    if numpy_arrays.among(*args) and (
-            "getitem" in name or name == "select" or numpy_arrays.among(*args[:2]) and "setitem" in name):
-        raise Break(Reason.TENSOR_VALUE, f"the position in {name}")
-    if "setitem" in name and issubclass(args[-1].pytype, np.generic) and not issubclass(
-            args[-1].pytype, (float, np.integer)):
-        raise Break(Reason.OPERATION_FAILED, f"{name}: a tensor takes no {args[-1].pytype.__name__}")
 
 
 def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known_values.Call) -> None:

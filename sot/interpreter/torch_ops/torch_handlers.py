@@ -9,6 +9,7 @@ from torch.autograd.profiler import record_function
 from torch.nn.modules import module as torch_module
 
 from sot import _hook
+from sot.graph.number_rules import drawing
 from sot.guards.assumptions import Part
 from sot.guards.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
 from sot.guards.library_functions import FlagGuard
@@ -383,6 +384,11 @@ def check_with(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
         operations.settle(m)
         return NONE
     return m.enter(torch._check_with, args, kwargs)
+
+
+@handles(drawing.trunc_normal_)
+def draw_truncated(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return torch_call(m, "call_function", drawing.trunc_normal_, args, kwargs)
 
 
 # ---- left to Python

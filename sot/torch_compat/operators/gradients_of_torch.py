@@ -68,7 +68,9 @@ def backward_through(operator: torch._ops.OpOverload, given: list[Any], kwargs: 
             given[i] = given[i].view_as(given[i]) if create else given[i].detach().requires_grad_()
         made = operator(*given, **kwargs)
         results = made if isinstance(made, (tuple, list)) else (made,)
-        return [*torch.autograd.grad(results, [given[i] for i in wanted], grads, create_graph=create)]
+        kept = [(r, grad) for r, grad in zip(results, grads, strict=True) if r.requires_grad]     # others: statistics
+        return [*torch.autograd.grad([r for r, _ in kept], [given[i] for i in wanted], [grad for _, grad in kept],
+                                     create_graph=create)]
 
 
 def refuse(ctx: Any, *grads: Any) -> Any:

@@ -131,6 +131,31 @@ def own_name(operator: torch._ops.OpOverload) -> str:
     return operator._schema.name.replace("::", "_") + ("" if overload == "default" else f"_{overload}")
 
 
+def arguments_of(operator: torch._ops.OpOverload) -> dict[str, Any]:
+    """The arguments of an operator, with their defaults."""
+    return {a.name: a.default_value for a in operator._schema.arguments}
+
+
+def gives_tensors(operator: torch._ops.OpOverload) -> bool:
+    """Whether all results are new tensors."""
+    returns = operator._schema.returns
+    return bool(returns) and all(str(r.type) == "Tensor" and r.alias_info is None for r in returns)
+
+
+def changes_only_first(operator: torch._ops.OpOverload) -> bool:
+    """Whether it is an operator in place, with no other effect."""
+    written = [a.alias_info is not None and a.alias_info.is_write for a in operator._schema.arguments]
+    return written[:1] == [True] and sum(written) == 1 and len(operator._schema.returns) == 1
+
+
+def overload_with_numbers(packet: torch._ops.OpOverloadPacket) -> torch._ops.OpOverload | None:
+    """The overload that takes numbers, if there is one, besides those that take memory for the result."""
+    found = [o for o in (getattr(packet, name) for name in packet.overloads()) if numbers_of(o)
+             and not any(a.is_out for a in o._schema.arguments)]
+    return found[0] if len(found) == 1 else None
+
+
+@functools.cache
 def numbers_of(operator: torch._ops.OpOverload) -> frozenset[str]:
     """The arguments of an operator that are numbers, or may be."""
     kinds = "float", "number", "Optional[float]", "Optional[number]"

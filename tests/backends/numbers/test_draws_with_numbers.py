@@ -46,6 +46,19 @@ def normal_and_exponential_numbers(x, v):
 
 
 @programs
+def normal_numbers_around_tensors(x, v):
+    """The gradient of a mean or deviation is zero."""
+    return (torch.normal(x, v), torch.normal(mean=x, std=v), torch.normal(v, x.exp()),
+            torch.normal(mean=v, std=x.exp()), torch.normal(v, v, (8,)) * x, x)
+
+
+@programs
+def truncated_normal_numbers(x, v):
+    return (torch.nn.init.trunc_normal_(torch.empty(6, 8), std=v) * x, x * torch.nn.init.trunc_normal_(
+        torch.empty(8), v, v, -v, v + 1), torch.nn.init.trunc_normal_(torch.empty(8), 1, v + 1) * x)
+
+
+@programs
 def gumbel_softmax(x, v):
     return F.gumbel_softmax(x, v), F.gumbel_softmax(x, v, hard=True)
 
@@ -64,7 +77,9 @@ def draws_of_other_distributions(x, v):
 
 @programs
 def draws_in_half_precision(x, v):
-    return x * torch.empty(8, dtype=torch.bfloat16).uniform_(-v, v), x * torch.empty(8).half().bernoulli_(v)
+    return (x * torch.empty(8, dtype=torch.bfloat16).uniform_(-v, v), x * torch.empty(8).half().bernoulli_(v),
+            x * torch.empty(8).half().normal_(v, v), x * torch.empty(8, dtype=torch.bfloat16).exponential_(v),
+            x * torch.normal(torch.ones(8).half(), v))
 
 
 @programs

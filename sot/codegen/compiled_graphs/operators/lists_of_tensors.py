@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import fx
 
+from sot.graph.nodes import name_of
 from sot.graph.number_rules import rule_of
 
 PREFIX = "_foreach_"
@@ -19,7 +20,7 @@ def nodes_of_each(node: fx.Node) -> Iterator[list[fx.Node] | None]:
     """The nodes of a graph that do to each tensor what ``node`` does to all. They are removed afterwards. None if there
     are no such nodes.
     """
-    name, lists = str(getattr(node.target, "__name__", "")).removeprefix(PREFIX), node.args[:1]
+    name, lists = name_of(node).partition(".")[0].removeprefix(PREFIX), node.args[:1]
     args, kwargs, changes = list(node.args), dict(node.kwargs), name.endswith("_")
     if (keyword := SCALED.get(name.rstrip("_"))) and len(args) > 3:
         kwargs[keyword] = args.pop()

@@ -29,6 +29,8 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
     given.update(kwargs)
     if takes_tensors(target) or is_of_lists(target) and (m.assumptions.interprets or not m.of_compilers):
         return args, kwargs, {p for p, v in given.items() if is_operand(target, p) or fits(m, target, v, given)}
+    if not any(is_dynamic(v) and v.pytype is float for v in given.values()):
+        return args, kwargs, ()
     rule = rule_of(target)
     if rule is None or rule.of_program is not None and not may_vary(m, rule.of_program, args, kwargs) or (
             not is_ordered(m, rule, args, kwargs, given)):

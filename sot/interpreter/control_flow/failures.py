@@ -42,8 +42,7 @@ def expect(m: Machine, name: str, is_ours: bool = False, call: Call | None = Non
     changed = bool(builder.changed_inputs()) if mode.may_refuse or mode.changes_unversioned else False
     traceless = builder.changes_traceless or (mode.changes_unversioned and not changed) or builder.changes_untracked()
     if mode.may_refuse:
-        now = not m.assumptions.of_file and (
-            is_ours or bool(m.mutated or m.effects or m.handled or any(catches(frame) for frame in m.frames)))
+        now = not m.assumptions.of_file and (is_ours or is_seen(m))
         if now and changed and not traceless and call is not None and early_checks.checked(m, call, mode.indices):
             now = False
         elif now and (changed or traceless):
@@ -55,6 +54,11 @@ def expect(m: Machine, name: str, is_ours: bool = False, call: Call | None = Non
     if traceless:
         refuse_lasting(m, name)
     builder.changes_traceless = traceless
+
+
+def is_seen(m: Machine) -> bool:
+    """Whether the program could see that an exception comes at this place: what it did before, or how it handles it."""
+    return bool(m.mutated or m.effects or m.handled or any(catches(frame) for frame in m.frames))
 
 
 def refuse_lasting(m: Machine, what: str) -> None:

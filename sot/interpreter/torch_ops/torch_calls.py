@@ -76,7 +76,6 @@ READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "st
                    "__int__", "__float__", "__index__", "__complex__"})
 READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is not too late
 SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # factors of the second operand
-ASKED_IN_GRAPH = frozenset({"stride", "is_shared", "is_pinned", "_nnz", "is_coalesced"})
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
 PUBLIC = re.compile(r"torch(\.(?!_)\w+)*")      # modules whose functions programs replace
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -125,7 +124,7 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     renamed = isinstance(real, types.FunctionType) and vars(torch.Tensor).get(name) is not real
     if renamed and overrides.asked(m, args[0]):     # other arguments are passed on
         raise Break(Reason.OPAQUE_CALL, f"a wrapper of Tensor.{name}")
-    if name in ASKED_IN_GRAPH and (answer := asked_in_graph.answer_of_method(m, name, args, kwargs)) is not None:
+    if name in asked_in_graph.FIRST and (answer := asked_in_graph.answer_of_method(m, name, args, kwargs)) is not None:
         return answer
     if name in ASKED_METHODS and len(args) == 1 and not m.modes and not overrides.asked(m, args[0]):
         return tensor_facts.fact(m, args[0], name)
@@ -159,7 +158,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         args, kwargs = with_numbers_of_step(m, target, args, kwargs)
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     args, kwargs = given_as_tensors.as_numbers(m, name, args, kwargs)
-    integers.read(m, [*args, *kwargs.values()])
+    integers.read(m, values := [*args, *kwargs.values()])
     found: dict[int, TensorValue] = {}
     args, kwargs, numbers = with_number_places(m, name, target, args, kwargs)
     graph_args = tuple(graph_arguments(m, name, args, found, numbers))
@@ -187,7 +186,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return read_otherwise(m, name, args, kwargs, stop)
     refuse_changes(m, name, found.values(), [*refs.values()], [
         ref for key, ref in refs.items() if version_of(ref.fake) != before[key][1]])
-    integers.check(m, name, m.note_assumptions(of_operator=True))
+    integers.check(m, name, values, [ref.fake.dtype for ref in refs.values()], m.note_assumptions(of_operator=True))
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
         forget_constant(result)

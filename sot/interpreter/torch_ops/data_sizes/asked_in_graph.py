@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 ATTRIBUTES = {"_version": int}
 METHODS = {"data_ptr": int, "is_shared": bool, "is_pinned": bool, "equal": bool, "allclose": bool, "is_nonzero": bool,
            "__contains__": bool, "_nnz": int, "is_coalesced": bool}
+FIRST = frozenset(("stride", "is_shared", "is_pinned", "_nnz", "is_coalesced"))     # asked before a fake is
 OF_SPARSE = frozenset(("_nnz", "is_coalesced"))
 COMPARING = frozenset(("equal", "allclose", "__contains__", "is_nonzero"))      # they read values, and may raise
 DTYPES = {int: torch.int64, bool: torch.bool}

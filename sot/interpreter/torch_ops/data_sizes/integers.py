@@ -2,23 +2,40 @@
 
 The first such value is a constant of the trace. When the number differs once more, the operation is a break, so no
 graph is compiled for each value.
+
+A number may be too large for the dtype of a tensor, and then the operation raises. Where the program could see what it
+has done before, such numbers are guarded.
 """
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING
+
+import torch
 
 from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Origin, TensorPart
 from sot.guards.terms import leaves
+from sot.interpreter.control_flow import failures
+from sot.interpreter.torch_ops import elements
 from sot.interpreter.torch_ops.data_sizes.graph_numbers import here
 from sot.support.errors import Break, Reason
-from sot.values.base import Value
-from sot.values.numbers import DynamicNumber
+from sot.values.base import Const, Value
+from sot.values.deferred_scalars import DeferredScalar
+from sot.values.numbers import DynamicNumber, compare
 from sot.values.objects import ListValue, TupleValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
+
+LARGEST = torch.iinfo(torch.int64).max
+# these compute with a float as it is, for a tensor of any floating-point dtype
+ARITHMETIC = frozenset((
+    "add", "sub", "mul", "div", "truediv", "true_divide", "rsub", "pow", "lerp", "addcmul", "addcdiv", "lt", "le", "gt",
+    "ge", "eq", "ne", "iadd", "isub", "imul", "itruediv", "ipow"))
 
 
 def read(m: Machine, values: list[Value]) -> None:
@@ -49,10 +66,15 @@ def read_first(m: Machine, why: str) -> RestartCapture:
     return RestartCapture(why, reads_numbers=frozenset({here(m)}))
 
 
-def check(m: Machine, name: str, assumptions: list[RelationGuard]) -> None:
-    """Restart the capture if an operation makes an integer a constant that was one before."""
+def check(m: Machine, name: str, values: list[Value], dtypes: Collection[torch.dtype],
+          assumptions: list[RelationGuard]) -> None:
+    """Restart the capture if an operation has made an integer a constant that was one before. ``dtypes`` are those of
+    the tensors among its arguments, which the numbers among the values have to fit.
+    """
     if any(fixes_again(m, guard) for guard in assumptions):
         raise read_first(m, f"{name} needs the value of an integer")
+    if dtypes:
+        fit(m, name, values, dtypes)
 
 
 def fixes_again(m: Machine, guard: RelationGuard) -> bool:
@@ -61,3 +83,36 @@ def fixes_again(m: Machine, guard: RelationGuard) -> bool:
         return False
     fixed = {*leaves(guard.left)}
     return not fixed.isdisjoint(m.varies.specialized) and not any(isinstance(o, TensorPart) for o in fixed)
+
+
+def fit(m: Machine, name: str, values: list[Value], dtypes: Collection[torch.dtype]) -> None:
+    """Guard that numbers which vary fit these dtypes, in an operation after a change or another side effect. If the
+    operation raised then, the graph would have to be undone. Break if a number does not fit.
+    """
+    computes = name.rstrip("_") in ARITHMETIC and not any(map(is_of_integers, dtypes))
+    kinds = (int,) if computes else (int, float)
+    numbers = [v for v in values if isinstance(v, (DynamicNumber, DeferredScalar)) and v.pytype in kinds]
+    if not numbers or m.assumptions.of_file or not (m.builder.changed_inputs() or failures.is_seen(m)):
+        return
+    for number in numbers:
+        ranges = [range_of(dtype, number.pytype) for dtype in dtypes]
+        least, most = max(r[0] for r in ranges), min(r[1] for r in ranges)
+        if not elements.may_be_guarded(number):
+            if most < LARGEST:
+                m.builder.fake_mode.note_refusal()
+        elif not math.isfinite(number.example):     # type: ignore[union-attr]
+            number.real     # noqa: B018 - guards it
+        elif not (compare(m, ">=", number, Const(least)).real and compare(m, "<=", number, Const(most)).real):
+            raise Break(Reason.OPERATION_FAILED, f"{number} does not fit the dtype of a tensor")
+
+
+def is_of_integers(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+
+
+def range_of(dtype: torch.dtype, kind: type) -> tuple[float, float]:
+    """The numbers of a kind that torch converts to this dtype."""
+    if is_of_integers(dtype):
+        return torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    most = torch.finfo(dtype).max if dtype is not torch.bool else sys.float_info.max
+    return (-most, most) if kind is float or most < LARGEST else (-LARGEST - 1, LARGEST)

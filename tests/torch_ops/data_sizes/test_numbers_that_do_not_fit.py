@@ -1,0 +1,53 @@
+"""A number that varies does not fit the dtype of a tensor: the exception comes after what the program did before."""
+import pytest
+import torch
+from harness import outcome, same
+
+import sot
+
+
+def fills(x, n, seen):
+    seen.append(1)
+    x.fill_(n)
+
+
+def stores(x, n, seen):
+    seen.append(1)
+    x[:1] = n
+
+
+def adds_before_a_change(x, n, seen):
+    seen.append(1)
+    y = x + n
+    x.mul_(2)
+    return y
+
+
+def is_caught(x, n, seen):
+    try:
+        y = x + n
+        x.mul_(2)
+    except (RuntimeError, ValueError):
+        return "caught"
+    return y
+
+
+def computed_of_a_tensor(x, n, seen):
+    seen.append(1)
+    x.fill_(int(x.sum()) * n)
+
+
+PROGRAMS = fills, stores, adds_before_a_change, is_caught, computed_of_a_tensor
+VARYING = ([3, 4, 2 ** 40], [3, 4, 300], [3, 4, 2 ** 63], [3, 4, 10 ** 300],
+           [3.0, 4.0, 1e5], [3.0, 4.0, 1e300, float("nan"), 5.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.int8, torch.bool], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_was_done_before_is_seen(program, dtype):
+    for numbers in VARYING:
+        captured = sot.to_static(program, backend="eager")
+        for n in numbers:
+            want, got = (outcome(fn, (torch.ones(2, dtype=dtype), n, []), {}) for fn in (program, captured))
+            for part in ("raised", "result", "args"):
+                assert not same(getattr(got, part), getattr(want, part), part), (numbers, n)

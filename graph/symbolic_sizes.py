@@ -16,7 +16,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from sot.graph.number_rules.drawing import integers_drawn
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.functions import is_traced
 from sot.torch_compat.graphs import expression
 
 Size = tuple[int, str]      # the position and the name of an argument
@@ -25,17 +27,22 @@ Size = tuple[int, str]      # the position and the name of an argument
 @dataclass(frozen=True)
 class Function:
     """``call`` is the function for the nodes of an operation with symbols. ``size``: the argument that must be one, or
-    contain one; without it, any argument. ``option``: without it the operation takes symbols itself.
+    contain one; without it, any argument. ``option``: without it the operation takes symbols itself. ``traced``:
+    whether a compiler, when it traces the graph, needs the function for integers, too. What a generator draws may be
+    known at capture.
     """
 
     call: Callable[..., Any]
     size: Size | None
     option: str = ""
+    traced: bool = False
 
     def is_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether there are symbols. In the arguments, references stand for tensors and numbers."""
         if self.option and kwargs.get(self.option) is None:
             return False
+        if self.traced and kwargs.get("generator") is None:
+            return True
         if self.size is None:
             return any(map(is_symbol, fakes_of((*args, *kwargs.values()))))
         place, name = self.size
@@ -45,22 +52,22 @@ class Function:
 FUNCTIONS: dict[Any, Function] = {}     # by the operation
 
 
-def instead_of(*operations: Any, size: Size | None = None, option: str = "") -> Callable[
+def instead_of(*operations: Any, size: Size | None = None, option: str = "", traced: bool = False) -> Callable[
         [Callable[..., Any]], Callable[..., Any]]:
     """Register how these operations, which do the same, are computed where a size is a symbol."""
     def register(composed: Callable[..., Any]) -> Callable[..., Any]:
         for operation in operations:
-            FUNCTIONS[operation] = Function(with_symbols(operation, composed), size, option)
+            FUNCTIONS[operation] = Function(with_symbols(operation, composed, traced), size, option, traced)
         return composed
     return register
 
 
-def with_symbols(operation: Any, composed: Callable[..., Any]) -> Callable[..., Any]:
+def with_symbols(operation: Any, composed: Callable[..., Any], traced: bool = False) -> Callable[..., Any]:
     original = getattr(torch.Tensor, operation) if isinstance(operation, str) else operation
 
     @functools.wraps(composed)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not any(map(is_symbol, fakes_of((*args, *kwargs.values())))):
+        if not any(map(is_symbol, fakes_of((*args, *kwargs.values())))) and not (traced and is_traced()):
             return original(*args, **kwargs)
         found = composed(*args, **kwargs)
         return original(*args, **kwargs) if found is NotImplemented else found
@@ -203,6 +210,24 @@ def randint(*bounds_and_size: Any, generator: Any, dtype: torch.dtype = torch.in
     return torch.empty(size, dtype=dtype, **options).random_(low, high, generator=generator)
 
 
+@instead_of("random_", traced=True)
+def random_(input: torch.Tensor, *bounds: Any, generator: Any = None, **named: Any) -> Any:
+    """A name of the operator with two bounds is a word of Python, which fails where a compiler writes its graph."""
+    *_, low, high = None, 0, *bounds
+    if named or not bounds or high is None or len(bounds) == 1 and not isinstance(high, torch.SymInt):
+        return NotImplemented
+    return input.copy_(integers_drawn(input, low, high, generator))
+
+
+@instead_of(torch.randint_like)
+def randint_like(input: torch.Tensor, *bounds: Any, dtype: Any = None, layout: Any = None, device: Any = None,
+                 requires_grad: bool = False, **named: Any) -> Any:
+    if named or layout is not None or requires_grad or input.layout is not torch.strided:
+        return NotImplemented
+    *_, low, high = 0, *bounds
+    return integers_drawn(torch.empty_like(input, dtype=dtype, device=device), low, high)
+
+
 # ---- triangles
 
 
@@ -303,6 +328,20 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any 
 
 
 # ---- images
+
+
+@instead_of(F.interpolate, size=(2, "scale_factor"))
+def interpolate(input: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+                align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+                antialias: bool = False) -> Any:
+    """The size of the result by whole factors says the same as these."""
+    dims = input.dim() - 2
+    factors = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * dims
+    if size is not None or mode == "area" or len(factors) != dims or not all(
+            isinstance(n, (int, torch.SymInt)) for n in factors):
+        return NotImplemented
+    sizes = [n * factor for n, factor in zip(input.shape[2:], factors, strict=True)]
+    return F.interpolate(input, sizes, None, mode, align_corners, None, antialias)
 
 
 @instead_of(F.affine_grid, size=(1, "size"))

@@ -216,6 +216,26 @@ def drawing_with_numbers() -> Callable[..., Tensor]:
     return made._opoverload
 
 
+def integers_drawn(x: Tensor, low: Any, high: Any, generator: Any = None) -> Tensor:
+    """A tensor like ``x`` in which ``random_`` has drawn. The bounds may be symbols."""
+    return drawing_integers()(x.detach(), low, high, torch.empty(0), generator)
+
+
+@functools.cache
+def drawing_integers() -> Callable[..., Tensor]:
+    """The operator that draws integers."""
+    def draw(x: Tensor, low: int, high: int, own: Tensor, generator: torch.Generator | None) -> Tensor:
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).random_(
+            low, high, generator=generator)
+
+    made = torch.library.custom_op(
+        "sot::draw_integers", draw, mutates_args=(),
+        schema="(Tensor x, SymInt low, SymInt high, Tensor own, Generator? generator) -> Tensor",
+        tags=(torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides))
+    made.register_fake(lambda x, *others: torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device))
+    return made._opoverload
+
+
 # The same in place.
 also_in_place(torch.dropout, torch.dropout_)
 also_in_place(torch.feature_dropout, torch.feature_dropout_)

@@ -178,6 +178,8 @@ def term_of(expr: Any, origin_of: Callable[[Any], Term]) -> Term:
         return origin_of(expr)
     if expr.is_Integer:
         return int(expr)
+    if expr.is_Float:
+        return float(expr)
     if expr in (sympy.true, sympy.false):
         return bool(expr)
     if isinstance(expr, sympy.Add):
@@ -231,7 +233,13 @@ def _product(expr: Any, origin_of: Callable) -> Term:
 
 
 def _relation(symbol: str, expr: Any, origin_of: Callable) -> Term:
-    """Both sides without minus signs, and a constant on the right."""
+    """Both sides without minus signs, and a constant on the right. Sums of floats would be rounded otherwise."""
+    if any(side.has(sympy.Float) and not side.is_Float for side in (expr.lhs, expr.rhs)):
+        raise Untranslatable(str(expr))
+    if expr.rhs.is_Float and not expr.lhs.is_number:
+        return symbol, term_of(expr.lhs, origin_of), float(expr.rhs)
+    if expr.lhs.is_Float and not expr.rhs.is_number:
+        return MIRRORED[symbol], term_of(expr.rhs, origin_of), float(expr.lhs)
     left: list[Any] = []
     right: list[Any] = []
     constant = sympy.Integer(0)     # of the right side

@@ -158,7 +158,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         args, kwargs = with_numbers_of_step(m, target, args, kwargs)
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     args, kwargs = given_as_tensors.as_numbers(m, name, args, kwargs)
-    integers.read(m, values := [*args, *kwargs.values()])
+    args, kwargs = integers.read(m, target, args, kwargs)
     found: dict[int, TensorValue] = {}
     args, kwargs, numbers = with_number_places(m, name, target, args, kwargs)
     graph_args = tuple(graph_arguments(m, name, args, found, numbers))
@@ -186,7 +186,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return read_otherwise(m, name, args, kwargs, stop)
     refuse_changes(m, name, found.values(), [*refs.values()], [
         ref for key, ref in refs.items() if version_of(ref.fake) != before[key][1]])
-    integers.check(m, name, values, [ref.fake.dtype for ref in refs.values()], m.note_assumptions(of_operator=True))
+    integers.check(m, name, target, args, kwargs, refs.values(), m.note_assumptions(of_operator=True))
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
         forget_constant(result)

@@ -19,7 +19,8 @@ from sot.interpreter.effects.torch_warnings import taken
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops.constructors.of_numbers import of_varying
 from sot.interpreter.torch_ops.data_sizes import graph_numbers, operations
-from sot.interpreter.torch_ops.torch_calls import torch_call
+from sot.interpreter.torch_ops.overrides import asked
+from sot.interpreter.torch_ops.torch_calls import operation, torch_call
 from sot.polyfills import torch_code
 from sot.support import user_annotations
 from sot.support.errors import Break, NotRebuildable, Reason
@@ -341,6 +342,17 @@ def _constructor(function: Any) -> None:
 
 for _function in (torch.tensor, torch.as_tensor):
     _constructor(_function)
+
+
+@handles(torch.Tensor.new_tensor)
+def tensor_like(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``x.new_tensor(data)``: by default with the dtype and on the device of the tensor."""
+    if len(args) == 2 and isinstance(args[0], TensorValue) and not asked(m, args[0]):
+        like = {"dtype": Const(args[0].fake.dtype), "device": Const(args[0].fake.device)}
+        given = {key: value for key, value in kwargs.items() if value is not NONE}
+        if (made := of_varying(m, args[1], {**like, **given})) is not None:
+            return made
+    return operation(m, torch.Tensor.new_tensor, args, kwargs)
 
 
 @handles(*COMPILING_FLAGS)

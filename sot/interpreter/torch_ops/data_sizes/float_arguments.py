@@ -12,7 +12,7 @@ from sot.guards.draws import is_drawn
 from sot.guards.terms import leaves
 from sot.torch_compat.operators.with_numbers import is_independent
 from sot.values.base import Const, NotConstant, Value
-from sot.values.numbers import DynamicNumber, compare, is_dynamic, is_finite, is_nan, operands, within
+from sot.values.numbers import DynamicNumber, applied, compare, is_dynamic, is_finite, is_nan, operands, within
 
 if TYPE_CHECKING:
     from sot.values.protocols import Machine
@@ -25,8 +25,7 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
     """
     if name in m.assumptions.needs_numbers:
         return args, kwargs, ()
-    given: dict[int | str, Value] = dict(enumerate(args))
-    given.update(kwargs)
+    given = by_place(args, kwargs)
     if takes_tensors(target) or is_of_lists(target) and (m.assumptions.interprets or not m.of_compilers):
         return args, kwargs, {p for p, v in given.items() if is_operand(target, p) or fits(m, target, v, given)}
     if not any(is_dynamic(v) and v.pytype is float for v in given.values()):
@@ -45,6 +44,34 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
                     number not in rule.within or within(m, value, *rule.within[number])):
                 found.add(place)
     return [given[i] for i in range(len(args))], {key: given[key] for key in kwargs}, found
+
+
+def by_place(args: list[Value], kwargs: dict[str, Value]) -> dict[int | str, Value]:
+    """The arguments by position or name."""
+    given: dict[int | str, Value] = dict(enumerate(args))
+    given.update(kwargs)
+    return given
+
+
+def with_floats(m: Machine, target: Any, args: list[Value], kwargs: dict[str, Value]
+                ) -> tuple[list[Value], dict[str, Value]]:
+    """The arguments of a tensor operation, with floats for the integers that ``may_be_floats``."""
+    given = by_place(args, kwargs)
+    for place in may_be_floats(target, args, kwargs):
+        if (made := applied(m, "float", given[place])) is not None:
+            given[place] = made
+    return [given[i] for i in range(len(args))], {key: given[key] for key in kwargs}
+
+
+def may_be_floats(target: Any, args: list[Value], kwargs: dict[str, Value]) -> list[int | str]:
+    """The integers that vary, by position or name, where an operation has a rule for floats. On a tensor of floats it
+    computes the same with both.
+    """
+    given = by_place(args, kwargs)
+    fakes = [fake for v in given.values() if isinstance(fake := getattr(v, "fake", None), torch.Tensor)]
+    rule = None if takes_tensors(target) or fakes and not fakes[0].is_floating_point() else rule_of(target)
+    return [] if rule is None else [place for place, _ in rule.places(args, kwargs)
+                                    if is_dynamic(given[place]) and given[place].pytype is int]
 
 
 def is_ordered(m: Machine, rule: Rule, args: list[Value], kwargs: dict[str, Value], given: Mapping[int | str, Value]

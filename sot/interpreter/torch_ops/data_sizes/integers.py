@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +21,7 @@ from sot.guards.origin import Origin, TensorPart
 from sot.guards.terms import leaves
 from sot.interpreter.control_flow import failures
 from sot.interpreter.torch_ops import elements
+from sot.interpreter.torch_ops.data_sizes.float_arguments import may_be_floats, with_floats
 from sot.interpreter.torch_ops.data_sizes.graph_numbers import here
 from sot.support.errors import Break, Reason
 from sot.values.base import Const, Value
@@ -29,6 +30,7 @@ from sot.values.numbers import DynamicNumber, compare
 from sot.values.objects import ListValue, TupleValue
 
 if TYPE_CHECKING:
+    from sot.graph import TensorRef
     from sot.interpreter.machine import Machine
 
 LARGEST = torch.iinfo(torch.int64).max
@@ -38,12 +40,14 @@ ARITHMETIC = frozenset((
     "ge", "eq", "ne", "iadd", "isub", "imul", "itruediv", "ipow"))
 
 
-def read(m: Machine, values: list[Value]) -> None:
-    """Make the integers among the arguments of an operation constants, if an earlier capture has found that it needs
-    them. Break if one has been a constant before.
+def read(m: Machine, target: Any, args: list[Value], kwargs: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:
+    """The arguments of an operation. If an earlier capture has found that it needs the integers among them, these are
+    floats, which may vary, or become constants. Break if one has been a constant before.
     """
     if m.assumptions.reads_numbers and here(m) in m.assumptions.reads_numbers:
-        _read(m, values)
+        args, kwargs = with_floats(m, target, args, kwargs)
+        _read(m, [*args, *kwargs.values()])
+    return args, kwargs
 
 
 def _read(m: Machine, values: list[Value]) -> None:
@@ -66,21 +70,25 @@ def read_first(m: Machine, why: str) -> RestartCapture:
     return RestartCapture(why, reads_numbers=frozenset({here(m)}))
 
 
-def check(m: Machine, name: str, values: list[Value], dtypes: Collection[torch.dtype],
-          assumptions: list[RelationGuard]) -> None:
-    """Restart the capture if an operation has made an integer a constant that was one before. ``dtypes`` are those of
-    the tensors among its arguments, which the numbers among the values have to fit.
+def check(m: Machine, name: str, target: Any, args: list[Value], kwargs: dict[str, Value],
+          tensors: Collection[TensorRef], assumptions: list[RelationGuard]) -> None:
+    """Restart the capture if an operation has made an integer a constant that was one before, or that may be a float.
+    Its numbers have to fit the dtypes of the tensors among its arguments.
     """
-    if any(fixes_again(m, guard) for guard in assumptions):
+    fixed = [guard for guard in assumptions if fixes(guard)]
+    if any(fixes_again(m, guard) for guard in fixed) or fixed and here(m) not in m.assumptions.reads_numbers and (
+            may_be_floats(target, args, kwargs)):
         raise read_first(m, f"{name} needs the value of an integer")
-    if dtypes:
-        fit(m, name, values, dtypes)
+    if tensors:
+        fit(m, name, [*args, *kwargs.values()], [ref.fake.dtype for ref in tensors])
+
+
+def fixes(guard: RelationGuard) -> bool:
+    return guard.symbol == "==" and guard.outcome and not isinstance(guard.right, (Origin, tuple))
 
 
 def fixes_again(m: Machine, guard: RelationGuard) -> bool:
-    """Whether an assumption makes an integer a constant that was one before, and is no size."""
-    if guard.symbol != "==" or not guard.outcome or isinstance(guard.right, (Origin, tuple)):
-        return False
+    """Whether it makes an integer a constant that was one before, and is no size."""
     fixed = {*leaves(guard.left)}
     return not fixed.isdisjoint(m.varies.specialized) and not any(isinstance(o, TensorPart) for o in fixed)
 

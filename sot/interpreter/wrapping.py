@@ -3,7 +3,6 @@ opaque.
 """
 from __future__ import annotations
 
-import collections
 import contextvars
 import dataclasses
 import datetime
@@ -20,11 +19,12 @@ import torch
 
 from sot.graph import GeneratorRef
 from sot.graph.fake_rules import is_sparse
-from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TypeGuard
+from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, SameGuard, TypeGuard
 from sot.guards.of_objects.range_iterators import RANGE_ITERATOR
 from sot.guards.of_objects.warning_logs import NoLogGuard, gets_warnings
-from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, known
+from sot.guards.origin import Arg, Attr, CellContents, Item, Origin, known
 from sot.guards.tensor_guards import SparseGuard, TensorGuard, facts_of_sparse
+from sot.interpreter.builtins.containers import existing as existing_containers
 from sot.interpreter.torch_ops import uninitialized
 from sot.interpreter.torch_ops.wrappers import instances
 from sot.support import user_annotations
@@ -38,7 +38,7 @@ from sot.torch_compat.subclasses.wrappers import is_wrapper
 from sot.torch_compat.tensors import Layout, plain_tensor
 from sot.values import other_numbers
 from sot.values.arrays import ArrayValue, may_call_numpy
-from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
+from sot.values.base import ABSENT, NONE, Const, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
 from sot.values.classes import is_in_made_class
 from sot.values.constants import (
@@ -50,7 +50,6 @@ from sot.values.constants import (
     NUMPY_SCALARS,
     SINGLETONS,
     cannot_change,
-    compares_by_python,
     is_constant,
     is_library,
     is_number_of_library,
@@ -64,7 +63,7 @@ from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue
 from sot.values.objects.contexts import ContextVarValue, LocalValue
 from sot.values.tensor import TensorValue
 from sot.values.text import varying_text
-from sot.values.wrapping import COMPUTED, EXISTING, wrap, wrap_known, wrap_new
+from sot.values.wrapping import COMPUTED, EXISTING, wrap, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -331,57 +330,6 @@ def per_call(origin: Origin) -> bool:
             return False
 
 
-def _lazies(m: Machine, real: Any, origin: Origin, kind: type) -> list:
-    m.guard(LengthGuard(origin, len(real)))
-    exact = type(real) in (list, tuple)
-    elements = enumerate(kind.__iter__(real))  # type: ignore[attr-defined]
-    return [Lazy(v, Item(origin, i) if exact else RawItem(origin, i, kind=kind)) for i, v in elements]
-
-
-def refuse_restless(m: Machine, origin: Origin) -> None:
-    """Break if the elements of a list are read whose length has differed at several calls."""
-    if Length(origin) in m.varies.specialized:
-        raise Break(Reason.VARYING_NUMBER, str(Length(origin)))
-
-
-def _list(m: Machine, real: list, origin: Origin) -> Value:
-    def load() -> list:
-        refuse_restless(m, origin)
-        return _lazies(m, real, origin, list)
-    return ListValue([], type(real), real, origin, load)
-
-
-def _tuple(m: Machine, real: tuple, origin: Origin) -> Value:
-    if type(real) is tuple and m.varies.number(Length(origin)):
-        return TupleValue([], tuple, real, origin, lambda: _lazies(m, real, origin, tuple))
-    return TupleValue(_lazies(m, real, origin, tuple), type(real), real, origin)
-
-
-def _dict(m: Machine, real: dict, origin: Origin) -> Value:
-    value = DictValue(type(real), real, origin)
-    if isinstance(real, collections.defaultdict):
-        value.default_factory = wrap(m, real.default_factory, Attr(origin, "default_factory"))
-    return value
-
-
-def _set(m: Machine, real: set, origin: Origin) -> Value:
-    if not all(type(v) is types.FunctionType or (is_constant(v) and not compares_by_python(v)) for v in real):
-        return Opaque(real, origin)
-    m.guard(EqualsGuard(origin, type(real)(real)))
-    return SetValue({v: wrap_known(m, v) for v in real}, type(real), real, origin)
-
-
-def _deque(m: Machine, real: collections.deque, origin: Origin) -> Value:
-    def load() -> list:
-        refuse_restless(m, origin)
-        m.guard(EqualsGuard(Attr(origin, "maxlen"), real.maxlen))
-        m.guard(LengthGuard(origin, len(real)))
-        return [Lazy(v, Item(origin, i)) for i, v in enumerate(real)]
-    value = ListValue([], type(real), real, origin, load)
-    value.maxlen = real.maxlen
-    return value
-
-
 def _method(m: Machine, real: types.MethodType, origin: Origin) -> Value:
     if not isinstance(real.__func__, (types.FunctionType, *IDENTITY_TYPES)):
         return Opaque(real, origin)     # any callable may be there
@@ -442,14 +390,15 @@ def _local(m: Machine, real: Any, origin: Origin) -> Value:
 
 
 WRAPPERS: dict[type, Callable] = {
-    list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _set, collections.deque: _deque,
+    **existing_containers.WRAPPERS,
     types.SimpleNamespace: lambda m, real, origin: ObjectValue(types.SimpleNamespace, real, origin),
     types.MethodType: _method, types.CellType: _cell, functools.partial: _partial, np.ndarray: _array,
     torch.Generator: _generator, RANGE_ITERATOR: lambda m, real, origin: StartedRange(real, origin),
     contextvars.ContextVar: lambda m, real, origin: ContextVarValue(real, origin),
 }
 SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [
-    (dict, _dict), (list, _list), (tuple, _tuple), (set, _set), (BaseException, _exception),
+    *((kind, existing_containers.WRAPPERS[kind]) for kind in (dict, list, tuple, set)),
+    (BaseException, _exception),
     (user_annotations.Translated, _translated),
     (threading.local, _local),
     (np.ndarray, lambda m, real, origin: OtherTensor(real, origin, "a NumPy array")),

@@ -54,13 +54,13 @@ def formatted(value, steps, conversion, spec):
 
 
 def list_repr(items):
-    return "[" + ", ".join([repr(item) for item in items]) + "]"
+    return "[" + ", ".join([repr(item) for item in list.__iter__(items)]) + "]"
 
 
 def tuple_repr(items):
-    inner = ", ".join([repr(item) for item in items])
-    return "(" + inner + (",)" if len(items) == 1 else ")")
+    inner = ", ".join([repr(item) for item in tuple.__iter__(items)])
+    return "(" + inner + (",)" if tuple.__len__(items) == 1 else ")")
 
 
 def dict_repr(table):
-    return "{" + ", ".join([repr(key) + ": " + repr(value) for key, value in table.items()]) + "}"
+    return "{" + ", ".join([repr(key) + ": " + repr(value) for key, value in dict.items(table)]) + "}"

@@ -11,6 +11,7 @@ import decimal
 import operator
 import sys
 import types
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,8 @@ SEQUENCES = (list, tuple, str, bytes)
 HOST_LIMIT = 200_000
 INEXACT = (float, complex, np.inexact)
 CONTAINERS = (list, tuple, set, frozenset, dict, collections.deque)
+SCALARS = frozenset((int, float, bool, str, bytes, type(None)))
+COMPARING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
 
 
 # ---- nested constants -----------------------------------------------------------------------------------
@@ -68,9 +71,33 @@ def hosts(m: Machine, values: list[Value]) -> list[Any] | None:
 
 
 def comparable_hosts(m: Machine, values: list[Value]) -> list[Any] | None:
-    """The same for functions that compare. A container with a NaN is none: its comparison depends on identity."""
+    """The same for functions that compare. A container with a NaN is none: its comparison depends on identity. Nor is
+    an object that code of the program compares.
+    """
     found = hosts(m, values)
-    return None if found is not None and any(isinstance(v, CONTAINERS) and has_nan(v) for v in found) else found
+    return None if found is not None and any(map(compares_otherwise, found)) else found
+
+
+def compares_otherwise(value: Any) -> bool:
+    """Whether the comparison of a value depends on more than what it is."""
+    return (isinstance(value, CONTAINERS) and has_nan(value)) or is_compared_by_python(value)
+
+
+def is_compared_by_python(value: Any) -> bool:
+    """Whether code of the program compares a value, or something in it, with others."""
+    if type(value) in SCALARS:
+        return False
+    methods = [getattr(type(value), name) for name in COMPARING]
+    return any(isinstance(f, types.FunctionType) and not is_library(f.__module__) for f in methods) or any(
+        map(is_compared_by_python, items_in(value)))
+
+
+def items_in(value: Any) -> Iterable[Any]:
+    """What is in a container, also in one of a class with iterators of its own."""
+    if isinstance(value, dict):
+        return (*dict.keys(value), *dict.values(value))
+    kind: Any = next((base for base in CONTAINERS if isinstance(value, base)), None)
+    return () if kind is None else kind.__iter__(value)
 
 
 def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
@@ -329,9 +356,7 @@ def numbers_equal(m: Machine, a: Any, b: Any) -> bool:
 
 
 def has_nan(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(has_nan, (*value, *value.values())))
-    return any(map(has_nan, value)) if isinstance(value, CONTAINERS) else is_nan(value)
+    return any(map(has_nan, items_in(value))) if isinstance(value, CONTAINERS) else is_nan(value)
 
 
 def equal_constants(m: Machine, a: Const, b: Const) -> bool | None:

@@ -189,7 +189,7 @@ def value_under(m: Machine, table: DictValue, key: Value) -> Any:
             found = [table.get(m, k) for k in table.keys(m) if isinstance(k, NUMBER_TYPES)]
             if all(isinstance(v, Const) and not is_dynamic(v) and v.real is found[0].real for v in found):
                 return found[0]
-    refuse_many(key, len(table.base))
+    refuse_many(key, dict.__len__(table.base))
     return table.get(m, key_of(m, key))
 
 

@@ -11,6 +11,18 @@ VALUES = {tuple: (1, 2), list: [1, 2], dict: {"a": 1}, set: {1, 2}, frozenset: {
           collections.OrderedDict: {"a": 1}, collections.Counter: "aab", str: "ab", int: 3, float: 1.5}
 NAMES = ("__len__", "__iter__", "__getitem__", "__contains__", "__eq__", "__ne__", "__lt__", "__hash__", "__repr__",
          "__str__", "__bool__", "__add__", "keys", "items", "get", "copy")
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
 PROGRAMS = {
     "is returned": lambda x, v: (x * 2, v),
     "is stored": lambda x, v: {"v": v, "x": x * 2},
@@ -29,6 +41,7 @@ PROGRAMS = {
     "is compared in a list": lambda x, v: (x * 2, [v] == [1], (v, 1) < (v, 2)),
     "is a key": lambda x, v: (x * 2, {v: 1}),
     "is shown": lambda x, v: (x * 2, f"{v}"),
+    "is a local variable of a caller": lambda x, v: (Doubled.apply(x), v),
     "is copied": lambda x, v: (x * 2, set(v)),
 }
 

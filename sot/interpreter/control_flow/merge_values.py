@@ -288,8 +288,11 @@ def reachable(roots: Iterable[Any]) -> set[int]:
             else:
                 todo.append(vars(item))
         elif isinstance(item, dict):
-            todo += item.values()
-            todo += [k.value if isinstance(k, PythonKey) else k for k in item if isinstance(k, (Value, PythonKey))]
-        elif isinstance(item, (list, tuple)):
-            todo += item
+            todo += dict.values(item)
+            todo += [k.value if isinstance(k, PythonKey) else k for k in dict.keys(item)
+                     if isinstance(k, (Value, PythonKey))]
+        elif isinstance(item, list):        # it may be of a class of the program, with iterators of its own
+            todo += list.__iter__(item)
+        elif isinstance(item, tuple):
+            todo += tuple.__iter__(item)
     return seen

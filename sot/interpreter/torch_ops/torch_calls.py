@@ -31,7 +31,14 @@ from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, lost_when_compiled, overrides
-from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, integers, operations
+from sot.interpreter.torch_ops.data_sizes import (
+    asked_in_graph,
+    counters,
+    given_as_tensors,
+    integers,
+    moderate_numbers,
+    operations,
+)
 from sot.interpreter.torch_ops.data_sizes.float_arguments import with_number_places
 from sot.interpreter.torch_ops.refused_changes import refuse_changes
 from sot.interpreter.torch_ops.wrappers import ragged_sizes
@@ -186,7 +193,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return read_otherwise(m, name, args, kwargs, stop)
     refuse_changes(m, name, found.values(), [*refs.values()], [
         ref for key, ref in refs.items() if version_of(ref.fake) != before[key][1]])
-    integers.check(m, name, target, args, kwargs, refs.values(), m.note_assumptions(of_operator=True))
+    integers.check(m, name, target, args, kwargs, m.note_assumptions(of_operator=True))
+    moderate_numbers.keep(m, name, [*args, *kwargs.values()], [ref.fake for ref in refs.values()], result)
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
         forget_constant(result)
@@ -201,8 +209,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
                or m.builder.fake_mode.changes_unversioned for memory in storage_ids(value.ref.fake)}
     if written and any(is_wrapper_class(value.pytype) for value in found.values()):
         m.builder.changes_traceless = True      # the versions of inner tensors do not show it
-    is_new = isinstance(result, torch.Tensor) and id(result) not in found
-    follows = is_new or gives_back(name, *call[1], **call[2])
+    follows = isinstance(result, torch.Tensor) and id(result) not in found or gives_back(name, *call[1], **call[2])
     node = record(m, name, call, result, written, seen=not follows or changed or bool(written) or call is not asked)
     made = operations.noted(m, name, structure(m, node, result, found), call, differing)
     note_leaves(m, changed, made, found)

@@ -58,7 +58,8 @@ def with_floats(m: Machine, target: Any, args: list[Value], kwargs: dict[str, Va
     """The arguments of a tensor operation, with floats for the integers that ``may_be_floats``."""
     given = by_place(args, kwargs)
     for place in may_be_floats(target, args, kwargs):
-        if (made := applied(m, "float", given[place])) is not None:
+        if within(m, given[place], -1 << 63, (1 << 63) - 1) and (
+                made := applied(m, "float", given[place])) is not None:
             given[place] = made
     return [given[i] for i in range(len(args))], {key: given[key] for key in kwargs}
 

@@ -20,6 +20,8 @@ from sot.graph.generator_nodes import (
     seed_gpus,
     set_generator_state,
 )
+from sot.guards.draws import is_drawn
+from sot.guards.terms import leaves
 from sot.interpreter.builtins.common import take
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph
 from sot.support.errors import Break, Reason
@@ -27,7 +29,7 @@ from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.generators import GeneratorOfNumbers, refuse_draws
-from sot.values.numbers import DynamicNumber, is_dynamic
+from sot.values.numbers import DynamicNumber, is_dynamic, within
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_known
 
@@ -55,7 +57,8 @@ def seed_argument(m: Machine, value: Value) -> Any:
         if value.pytype is not int or not value.is_in_graph:
             raise value.needed()
         return value.graph_number(m)
-    if isinstance(value, DynamicNumber) and value.pytype is int:
+    if isinstance(value, DynamicNumber) and value.pytype is int and (
+            any(map(is_drawn, leaves(value.term))) or within(m, value, -1 << 63, (1 << 64) - 1)):
         return value.ref(m) if value.varies else value.constant()
     if not isinstance(value, Const) or type(value.real) is not int or not -1 << 63 <= value.real < 1 << 64:
         raise Break(Reason.RANDOM, "a seed that is not an integer of 64 bits, or")

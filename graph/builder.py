@@ -226,8 +226,8 @@ class GraphBuilder:
             check = self.graph.create_node("call_function", target, fx.node.map_arg(args, lambda n: copies.get(n, n)))
         check.meta["stack_trace"] = trace
         made = [*copies.values(), check]
-        for each in made:
-            each.meta["early"] = True
+        for each in made:       # torch copies the metadata by ``copy.copy``, which the program may have replaced
+            each.meta = {**each.meta, "early": True}
         self.early.append((len(self.nodes), key, made))
 
     def _to_node(self, value: Any) -> Any:

@@ -1,6 +1,8 @@
 """An index that may be out of range after an input has changed is checked before the graph changes anything."""
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from harness import Programs, outcome, same
@@ -262,3 +264,18 @@ def test_lengths_of_an_alignment_are_checked_before_statistics_change(lengths):
         lambda model: model, lambda model: sot.to_static(model, backend="eager")))
     assert same(got, want) is None
     assert not sot.translation_of(model).explain().breaks
+
+
+def test_a_program_may_replace_the_function_that_torch_copies_metadata_by(monkeypatch):
+    def program(x, cache, seen):
+        seen.append(1)
+        cache.add_(1)
+        seen.append((x * 2)[torch.arange(x.shape[0])])
+
+    x, want, got = torch.ones(4), [], []
+    program(x, torch.zeros(4), want)
+    monkeypatch.setattr(copy, "copy", lambda value: value)
+    captured = sot.to_static(program, backend="eager")
+    captured(x, torch.zeros(4), got)
+    assert not same(got, want, "seen")
+    assert not [c.stopped for c in sot.translation_of(captured).captures if c.stopped is not None]

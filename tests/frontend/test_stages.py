@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import sot
 from sot.frontend.stages import StagesError, stages
 
 PAGES = Path(__file__).parent / "stages"
@@ -39,7 +40,7 @@ def program(tmp_path, monkeypatch):
 def test_a_program_and_its_page(name, program):
     file = PAGES / f"{name}.txt"
     text, _, expected = file.read_text().partition(RULE)
-    page = stages(f"{program(text)}::f", None, "eager") + "\n"
+    page = stages(f"{program(text)}::f", None, "eager").replace(str(Path(sot.__file__).parent), "sot") + "\n"
     if os.environ.get("SOT_EXPECT"):
         file.write_text(text + RULE + page)
     assert page == expected

@@ -57,7 +57,7 @@ SEQUENCES = (list, tuple, str, bytes)
 HOST_LIMIT = 200_000
 INEXACT = (float, complex, np.inexact)
 CONTAINERS = (list, tuple, set, frozenset, dict, collections.deque)
-SCALARS = frozenset((int, float, bool, str, bytes, type(None)))
+ATOMS = frozenset((int, float, bool, str, bytes, type(None)))
 COMPARING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
 
 
@@ -80,16 +80,18 @@ def comparable_hosts(m: Machine, values: list[Value]) -> list[Any] | None:
 
 def compares_otherwise(value: Any) -> bool:
     """Whether the comparison of a value depends on more than what it is."""
-    return (isinstance(value, CONTAINERS) and has_nan(value)) or is_compared_by_python(value)
+    return (isinstance(value, CONTAINERS) and has_nan(value)) or has_own_comparison(value)
 
 
-def is_compared_by_python(value: Any) -> bool:
-    """Whether code of the program compares a value, or something in it, with others."""
-    if type(value) in SCALARS:
+def has_own_comparison(value: Any) -> bool:
+    """Whether code of the program compares a value, or something in it, with others. ``compares_by_python`` asks only
+    what a key of a dict needs.
+    """
+    if type(value) in ATOMS:
         return False
     methods = [getattr(type(value), name) for name in COMPARING]
     return any(isinstance(f, types.FunctionType) and not is_library(f.__module__) for f in methods) or any(
-        map(is_compared_by_python, items_in(value)))
+        map(has_own_comparison, items_in(value)))
 
 
 def items_in(value: Any) -> Iterable[Any]:

@@ -77,9 +77,10 @@ def observed(call, x, n):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.int8, torch.bool], ids=str)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_what_was_done_before_is_seen(program, dtype):
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_was_done_before_is_seen(backend, program, dtype):
     for numbers in VARYING:
-        captured = sot.to_static(program, backend="eager")
+        captured = sot.to_static(program, backend=backend)
         for n in numbers:
             want, got = (observed(fn, torch.ones(2, dtype=dtype), n) for fn in (program, captured))
             assert type(got.raised) is type(want.raised), (numbers, n)      # some messages have the stack of C++

@@ -125,10 +125,10 @@ class GraphBuilder:
         on them.
         """
         if concrete and (target if isinstance(target, str) else getattr(target, "__name__", "")) in TAKE_A_SIZE:
-            args = tuple(map(_concrete, args))      # a size is a tuple
-            kwargs = {k: _concrete(v) for k, v in kwargs.items()}
+            args = tuple(map(as_captured, args))      # a size is a tuple
+            kwargs = {k: as_captured(v) for k, v in kwargs.items()}
             concrete = False
-        fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
+        fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), as_captured if concrete else _fake)
         self.fake_mode.start_operation()
         with self.fake_mode.running(), as_torch_calls(*fake_args, *fake_kwargs.values()):
             if kind == "call_method":
@@ -285,7 +285,8 @@ def _fake(value: Any) -> Any:
     return value.fake if isinstance(value, TensorRef) else value
 
 
-def _concrete(value: Any) -> Any:
+def as_captured(value: Any) -> Any:
+    """An argument of an operation on fakes, with the number of the captured call in place of one that varies."""
     return value.real if isinstance(value, NumberRef) and value.real is not None else _fake(value)
 
 

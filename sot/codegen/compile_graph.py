@@ -30,6 +30,7 @@ from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, 
 from sot.codegen.compiled_graphs.operators.changes_in_place import restate_changes
 from sot.codegen.compiled_graphs.operators.draws_in_order import draw_by_operator, is_drawn_in_order
 from sot.codegen.compiled_graphs.operators.layouts import copy_own_layouts
+from sot.codegen.compiled_graphs.operators.powers import with_tensors
 from sot.codegen.compiled_graphs.operators.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.operators.same_sizes import call_kernels
 from sot.codegen.compiled_graphs.operators.shuffles import call_permutations
@@ -148,6 +149,7 @@ class GraphCompiler:
         if self.cuts:
             call_kernels(graph.module)
             call_permutations(graph.module)
+            with_tensors(graph.module)
         record.graph = GraphRecord(graph.name, graph.module, graph.operations, record.place, graph.inputs)
         before, count = nodes_of(graph.module), number_of_results(graph.module)
         # The backend may trace with proxies, for whose class torch must look for overrides.

@@ -23,7 +23,7 @@ from torch.nested._internal.nested_int import NestedIntNode
 from torch.utils._pytree import tree_leaves
 
 from sot.torch_compat import op_effects
-from sot.torch_compat.operators import layouts, rules
+from sot.torch_compat.operators import layouts, rules, trials
 from sot.torch_compat.operators.overlaps import changes_what_it_reads
 from sot.torch_compat.operators.remembered import remembered_results
 from sot.torch_compat.subclasses.wrappers import plain_parts
@@ -68,6 +68,7 @@ class RecordingFakeMode(FakeTensorMode):
     indices: Sequence[tuple] | None = ()     # for which kernels may raise; None: for something else, too
     draws = draws_now = may_refuse = changes_unversioned = draws_in_order = False
     changes_what_it_reads = False
+    lacks_kernel = False        # torch has none for these dtypes; compilers may have one
     has_own_layout = False     # a result that torch's rules, and so compilers, lay out differently than the kernel
     is_inside = False       # of an operation, whose fake kernel may be made of others. torch runs it once in a process
     has_symbols = False
@@ -146,9 +147,12 @@ class RecordingFakeMode(FakeTensorMode):
             self.may_refuse = True
             bounds = op_effects.bounds_of_indices(func, args, kwargs)
             self.indices = None if bounds is None or self.indices is None else [*self.indices, *bounds]
-        elif op_effects.is_missing(func, args, kwargs) or (
-                op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {})):
+        elif op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {}):
             self.note_refusal()
+        if error := trials.error_of(func, args, kwargs):
+            self.lacks_kernel = self.lacks_kernel or trials.MISSING in error
+            if self.lacks_kernel or not self.may_refuse:
+                self.note_refusal()
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
         self.changes_what_it_reads = self.changes_what_it_reads or changes_what_it_reads(func, args, kwargs or {})
 
@@ -165,7 +169,7 @@ class RecordingFakeMode(FakeTensorMode):
     def start_operation(self) -> None:
         """Forget what was noted of the operation before."""
         self.may_refuse = self.changes_unversioned = self.draws_now = self.draws_in_order = False
-        self.changes_what_it_reads = self.has_own_layout = False
+        self.changes_what_it_reads = self.has_own_layout = self.lacks_kernel = False
         self.indices = []
 
     def note_refusal(self, indices: Sequence[tuple] | None = None) -> None:

@@ -7,6 +7,7 @@ that runs on fake tensors.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
@@ -150,7 +151,8 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
     if any(not fits(a, first.dtype) for first in args[:1] if isinstance(first, torch.Tensor)
            for a in (*args[1:], *(kwargs or {}).values())):
         return True
-    if kernel.overloadpacket in OF_PLACES_IN_MEMORY and any(has_symbol(a) for a in args[1:]):
+    if kernel.overloadpacket in OF_PLACES_IN_MEMORY and (
+            any(has_symbol(a) for a in args[1:]) or is_outside(*args, **(kwargs or {}))):
         return True
     if refuses_dtypes(kernel, args) or has_too_small(args) or refuses_shape(kernel, args, kwargs):
         return True
@@ -161,6 +163,17 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
 
 def has_symbol(value: Any) -> bool:
     return any(map(has_symbol, value)) if isinstance(value, (list, tuple)) else isinstance(value, torch.SymInt)
+
+
+def is_outside(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+               ) -> bool:
+    """Whether the tensor's memory may not have all of these places."""
+    if 0 in size:
+        return False
+    offset = tensor.storage_offset() if storage_offset is None else storage_offset
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=False))
+    memory = tensor.untyped_storage().nbytes()
+    return type(memory) is not int or (last + 1) * tensor.itemsize > memory
 
 
 def has_too_small(args: Sequence[Any]) -> bool:
@@ -248,9 +261,18 @@ def fits(number: Any, dtype: torch.dtype) -> bool:
         return True
     if type(number) is complex:
         return fits(number.real, dtype) and (fits(number.imag, dtype) if dtype.is_complex else number.imag == 0)
-    if dtype.is_floating_point or dtype.is_complex:
-        return not isfinite(number) or abs(number) <= torch.finfo(dtype).max
-    return isfinite(number) and torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max
+    if not isfinite(number):
+        return dtype.is_floating_point or dtype.is_complex
+    least, most = limits(dtype)
+    return least <= number <= most
+
+
+def limits(dtype: torch.dtype) -> tuple[float, float]:
+    """The least and the largest finite number that torch converts to the dtype."""
+    if dtype is torch.bool:
+        return -sys.float_info.max, sys.float_info.max
+    known = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype)
+    return known.min, known.max
 
 
 @functools.cache
@@ -350,82 +372,3 @@ def _writes_beside_self(kernel: Any) -> bool:
     return kernel.namespace in TORCHS_OWN and any(
         a.alias_info is not None and a.alias_info.is_write and not a.kwarg_only and a.name != "self"
         for a in kernel._schema.arguments)
-
-
-# ---- kernels that do not exist for a dtype -----------------------------------------------------------------------
-EVERYWHERE = frozenset((torch.float32, torch.float64))     # nearly all kernels exist for these
-OF_INTEGERS = ("bitwise_", "__", "gcd", "lcm")      # how kernels of integers only begin
-MADE_OF_NUMBERS = ("rand", "normal", "linspace", "logspace")       # kernels without tensors that want floats
-FEW, MANY = 8, 1 << 16      # how far sizes are cut for a trial, and the elements of a trial with the sizes as they are
-# Kernels that are not tried: those of other layouts and libraries, and those that need not check the sizes they get.
-UNTRIED = ("sparse", "_coo", "_csr", "quantize", "nested", "cudnn", "miopen", "mkldnn", "_fused", "_thnn", "backward")
-_missing: dict[tuple, bool] = {}
-
-
-def is_missing(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
-    """Whether torch has no such kernel for these dtypes ("not implemented for 'Long'"). Fakes do not know that, so the
-    kernel itself is tried with small tensors, once for each combination of dtypes.
-    """
-    tensors: list[torch.Tensor] = []
-    kinds = [_kind(part, tensors) for part in (*args, *(kwargs or {}).items())]
-    dtypes = {t.dtype for t in tensors} | ({kwargs["dtype"]} if kwargs and kwargs.get("dtype") else set())
-    name = kernel._opname
-    if (dtypes <= EVERYWHERE and not name.startswith(OF_INTEGERS)) or not _can_be_tried(kernel, name, tensors, kwargs):
-        return False
-    key = (kernel, *kinds)
-    if key not in _missing:
-        _missing[key] = _fails(kernel, args, kwargs or {}, tensors)
-    return _missing[key]
-
-
-def _kind(part: Any, tensors: list[torch.Tensor]) -> Any:
-    """What matters of an argument for the choice of a kernel."""
-    if isinstance(part, torch.Tensor):
-        tensors.append(part)
-        return part.dtype, part.dim(), part.device.type
-    if isinstance(part, (list, tuple)):
-        return tuple(_kind(p, tensors) for p in part)
-    return part if isinstance(part, (str, bool, torch.dtype)) else type(part)
-
-
-def _can_be_tried(kernel: Any, name: str, tensors: list[torch.Tensor], kwargs: dict[str, Any] | None) -> bool:
-    device = (kwargs or {}).get("device") or "cpu"
-    return (kernel.namespace == "aten" and not kernel.is_view and not any(part in name for part in UNTRIED)
-            and (bool(tensors) or name.startswith(MADE_OF_NUMBERS)) and torch.device(device).type == "cpu"
-            and all(t.layout is torch.strided and t.device.type == "cpu" for t in tensors))
-
-
-def _fails(kernel: Any, args: tuple, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> bool:
-    """Whether it raises for small tensors because of their dtypes, or for ones and zeros of the sizes as they are."""
-    error = _tried(kernel, args, kwargs, tensors, FEW, 1)
-    if error is None or "not implemented for" in str(error):
-        return error is not None
-    if not tensors or not all(type(size) is int for t in tensors for size in t.shape) or (
-            sum(t.numel() for t in tensors) > MANY):
-        return False
-    return all(_tried(kernel, args, kwargs, tensors, MANY, fill) is not None for fill in (1, 0))
-
-
-def _tried(kernel: Any, args: tuple, kwargs: dict[str, Any], tensors: list[torch.Tensor], most: int,
-           fill: int) -> Exception | None:
-    """What it raises for tensors of this number, whose sizes are cut."""
-    made: dict[int, torch.Tensor] = {}
-
-    def small(part: Any) -> Any:
-        if isinstance(part, torch.Tensor):
-            shape = [min(int(size), most) if type(size) is int else FEW for size in part.shape]
-            return made.setdefault(id(part), torch.full(shape, fill, dtype=part.dtype, device="cpu"))
-        if isinstance(part, (list, tuple)):
-            return type(part)(map(small, part))
-        if isinstance(part, torch.Generator):
-            return None
-        return min(part, FEW) if type(part) is int and not tensors else FEW if isinstance(part, torch.SymInt) else part
-    state = torch.get_rng_state()
-    try:
-        with torch.no_grad():
-            kernel(*map(small, args), **{name: small(part) for name, part in kwargs.items()})
-    except Exception as e:  # noqa: BLE001 - the caller judges it
-        return e.with_traceback(None)
-    finally:
-        torch.set_rng_state(state)
-    return None

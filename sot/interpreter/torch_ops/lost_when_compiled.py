@@ -12,6 +12,7 @@ import torch
 from sot.graph.fake_rules import is_sparse, on_packed, recurrence
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.graph.regions import shares_memory
+from sot.interpreter.objects import tensor_facts
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
 from sot.torch_compat.autograd_nodes import refused
@@ -47,6 +48,8 @@ def refuse_arguments(m: Machine, name: str, call: Call, found: dict[int, TensorV
 
 def refuse_results(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> None:
     """Break at results that a compiled graph does not return unchanged."""
+    if m.builder.fake_mode.lacks_kernel and not m.assumptions.interprets:
+        raise Break(Reason.OPERATION_FAILED, f"{name} is not implemented for these dtypes")
     if not m.assumptions.compiles:
         return
     if m.builder.fake_mode.has_own_layout and not (isinstance(result, torch.Tensor) and order_of(result)):
@@ -80,3 +83,14 @@ def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
     return (isinstance(tensor, torch.Tensor) and id(tensor) not in found and tensor.requires_grad
             and not refused(tensor)
             and tensor.is_leaf and not tensor._is_view() and not functions.is_in_transform(tensor))
+
+
+def refuse_offset(m: Machine, name: str, tensor: TensorValue) -> None:
+    """Break at an operation on a place in memory, if the input there does not begin at the start of its memory. The
+    cache of Inductor takes a graph that was compiled for another storage offset.
+    """
+    if m.assumptions.interprets:
+        return
+    inputs = [*tensor_facts.inputs_sharing(m, tensor)]
+    if any(tensor_facts.guarded(m, value, "storage_offset") for value in inputs):
+        raise Break(Reason.UNSUPPORTED, f"{name} of a tensor with a storage offset")

@@ -83,6 +83,7 @@ READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "st
                    "__int__", "__float__", "__index__", "__complex__"})
 READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is not too late
 SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # factors of the second operand
+ITEMS = {"__getitem__": 2, "__setitem__": 3}     # how many arguments they take
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
 PUBLIC = re.compile(r"torch(\.(?!_)\w+)*")      # modules whose functions programs replace
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -112,6 +113,8 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     name = real.__name__
     if name == "select":
         elements.guard_index(m, *args, **kwargs)
+    if name in ITEMS and len(args) == ITEMS[name] and not kwargs and isinstance(args[0], TensorValue):
+        return getattr(args[0], name.strip("_"))(m, *args[1:]) or NONE
     if getattr(real, "__objclass__", None) is None and real.__module__ != "torch._tensor":
         return torch_call(m, "call_function", real, args, kwargs)
     if not args or not isinstance(args[0], TensorValue):
@@ -194,7 +197,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     refuse_changes(m, name, found.values(), [*refs.values()], [
         ref for key, ref in refs.items() if version_of(ref.fake) != before[key][1]])
     integers.check(m, name, target, args, kwargs, m.note_assumptions(of_operator=True))
-    moderate_numbers.keep(m, name, [*args, *kwargs.values()], [ref.fake for ref in refs.values()], result)
+    moderate_numbers.keep(m, name, asked, [*args, *kwargs.values()], refs.values(), result)
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
         forget_constant(result)
@@ -303,18 +306,7 @@ def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known
     if "out" in call[2]:
         refuse_resize(m, kind, name, call)
     if name.rstrip("_") in ("as_strided", "as_strided_copy", "as_strided_scatter") and isinstance(args[0], TensorValue):
-        refuse_offset(m, name, args[0])
-
-
-def refuse_offset(m: Machine, name: str, tensor: TensorValue) -> None:
-    """Break at an operation on a place in memory, if the input there does not begin at the start of its memory. The
-    cache of Inductor takes a graph that was compiled for another storage offset.
-    """
-    if m.assumptions.interprets:
-        return
-    inputs = [*tensor_facts.inputs_sharing(m, tensor)]
-    if any(tensor_facts.guarded(m, value, "storage_offset") for value in inputs):
-        raise Break(Reason.UNSUPPORTED, f"{name} of a tensor with a storage offset")
+        lost_when_compiled.refuse_offset(m, name, args[0])
 
 
 def record(m: Machine, name: str, call: known_values.Call, result: Any, written: set[int], seen: bool) -> fx.Node:

@@ -1,8 +1,13 @@
-"""A number that varies does not fit the dtype of a tensor: the exception comes after what the program did before."""
+"""A number does not fit the dtype of a tensor, or an operation refuses it: the exception comes after what the program
+did before.
+"""
+import math
+import operator
 import random
 
 import pytest
 import torch
+import torch.nn.functional as F
 from harness import outcome, same
 
 import sot
@@ -64,6 +69,7 @@ def is_a_size(x, n, seen):
     return torch.zeros(n if isinstance(n, int) else 1, 0)
 
 
+BACKENDS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
 PROGRAMS = (fills, stores, adds_before_a_change, is_caught, computed_of_a_tensor, of_a_tensor, of_the_random_module,
             becomes_a_seed, is_a_size)
 VARYING = ([3, 4, 2 ** 40], [3, 4, 300], [3, 4, -1, 0], [3, 4, 2 ** 63], [3, 4, 10 ** 300],
@@ -77,7 +83,7 @@ def observed(call, x, n):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.int8, torch.bool], ids=str)
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_what_was_done_before_is_seen(backend, program, dtype):
     for numbers in VARYING:
         captured = sot.to_static(program, backend=backend)
@@ -86,3 +92,72 @@ def test_what_was_done_before_is_seen(backend, program, dtype):
             assert type(got.raised) is type(want.raised), (numbers, n)      # some messages have the stack of C++
             for part in ("result", "args"):
                 assert not same(getattr(got, part), getattr(want, part), part), (numbers, n)
+
+
+# ---- operations that refuse a number, or a dtype, which their fakes do not
+CASES = {   # an operation, the dtype of the tensor, numbers of which the operation refuses the last
+    "a probability": (lambda x, v: torch.bernoulli(x * 0 + 0.5, v), torch.float32, (0.5, 0.25, 0.125, 1.5)),
+    "a probability, in place": (lambda x, v: x.bernoulli_(v), torch.float32, (0.5, 0.25, 0.125, 1.5)),
+    "a whole probability": (lambda x, v: x.bernoulli_(v), torch.float32, (0, 1, 0, 2)),
+    "a width": (lambda x, v: F.smooth_l1_loss(x, x, beta=v), torch.float32, (0.5, 0.25, -1.0)),
+    "a divisor": (lambda x, v: F.celu(x, v), torch.float32, (0.5, 0.25, 0.125, 0.0)),
+    "a whole divisor": (lambda x, v: F.celu(x, v), torch.float32, (1, 2, 3, 0)),
+    "bounds in order": (lambda x, v: x.uniform_(0.3, v), torch.float32, (0.5, 0.6, 0.7, 0.1)),
+    "a bound": (lambda x, v: x.uniform_(0, v), torch.float32, (0.5, 0.25, math.nan)),
+    "an exponent": (operator.pow, torch.int64, (2, 3, 4, -1)),
+    "an exponent, in place": (lambda x, v: x.pow_(v), torch.int64, (2, 3, 4, -1)),
+    "pixels": (lambda x, v: F.interpolate(x[None, None], v), torch.int64, (2, 3, 4)),
+    "windows": (lambda x, v: F.max_pool1d(x[None], v), torch.int64, (1, 2, 3)),
+    "a subscript": (lambda x, v: x.__getitem__(v), torch.float32, (1, 2, 3, 9)),
+    "a subscript to store to": (lambda x, v: x.__setitem__(v, 1), torch.float32, (1, 2, 3, 9)),
+    "a step in memory": (lambda x, v: x.as_strided((2, 2), (v, 1)), torch.float32, (1, 2, 20)),
+    "a class": (lambda x, v: F.nll_loss(x[None], torch.tensor([v])), torch.int64, (1, 2, 3)),
+}
+
+
+def of_an_argument(operation):
+    def program(x, buffer, v, seen):
+        seen.append(1)
+        buffer.add_(1)
+        y = operation(x, v)
+        seen.append(2)
+        return y
+    return program
+
+
+def of_a_tensor(operation):
+    def program(x, buffer, v, seen):
+        seen.append(1)
+        buffer.add_(1)
+        y = operation(x, torch.tensor(v).item())
+        seen.append(2)
+        return y
+    return program
+
+
+def caught(operation):
+    def program(x, buffer, v, seen):
+        buffer.add_(1)
+        try:
+            y = operation(x, v)
+        except RuntimeError:
+            seen.append(1)
+            return None
+        buffer.add_(1)
+        return y
+    return program
+
+
+@pytest.mark.parametrize("made", [of_an_argument, of_a_tensor, caught])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_was_done_before_a_refusal_is_seen(backend, case, made):
+    operation, dtype, numbers = CASES[case]
+    program = made(operation)
+    captured = sot.to_static(program, backend=backend)
+    for v in (*numbers, *numbers):
+        want, got = (outcome(call, (torch.ones(4, dtype=dtype), torch.zeros(2), v, []), {})
+                     for call in (program, captured))
+        assert type(got.raised) is type(want.raised), v
+        for part in ("result", "args", "random"):
+            assert not same(getattr(got, part), getattr(want, part), part), v

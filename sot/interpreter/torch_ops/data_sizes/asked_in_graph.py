@@ -92,7 +92,7 @@ def strides(m: Machine, tensor: TensorValue, dim: Value | None = None) -> Value 
     wanted = dim.real if isinstance(dim, Const) else None
     if dim is not None and (type(wanted) is not int or not -len(free) <= wanted < len(free)) or not any(
             free) or not can_ask(m, [tensor]) or not is_made_here(m, tensor) or not any(
-            map(has_unusual_strides, known_tensors(m))):
+            map(has_unusual_strides, fakes_so_far(m))):
         return None
 
     def stride(i: int) -> Value:
@@ -111,7 +111,7 @@ def free_strides(fake: torch.Tensor) -> list[bool]:
     return [0 in sizes or size == 1 for size in sizes]
 
 
-def known_tensors(m: Machine) -> Iterator[torch.Tensor]:
+def fakes_so_far(m: Machine) -> Iterator[torch.Tensor]:
     """The fakes of the tensors that the graph is given and has made so far."""
     for ref in m.builder.inputs:
         yield from tensors_in(ref.fake)

@@ -10,6 +10,7 @@ import torch
 from sot.graph.number_rules import Rule, is_of_lists, is_operand, knows_nan, rule_of, takes_tensors
 from sot.guards.draws import is_drawn
 from sot.guards.terms import leaves
+from sot.torch_compat.op_effects import limits
 from sot.torch_compat.operators.with_numbers import is_independent
 from sot.values.base import Const, NotConstant, Value
 from sot.values.numbers import DynamicNumber, applied, compare, is_dynamic, is_finite, is_nan, operands, within
@@ -100,8 +101,8 @@ def fits(m: Machine, target: Any, value: Value, given: Mapping[int | str, Value]
     (example, _), _ = operands(value, Const(0)) or ((0, 0), 0)
     if not math.isfinite(example) and all(d.is_floating_point or d.is_complex for d in dtypes):
         return not (knows_nan(target) and is_nan(m, value).real) and not is_finite(m, value).real
-    limits = [torch.finfo(d) if d.is_floating_point or d.is_complex else torch.iinfo(d) for d in dtypes]
-    return within(m, value, max(float(limit.min) for limit in limits), min(below(limit.max) for limit in limits))
+    least, most = zip(*map(limits, dtypes), strict=True)
+    return within(m, value, float(max(least)), min(map(below, most)))
 
 
 def below(limit: float) -> float:

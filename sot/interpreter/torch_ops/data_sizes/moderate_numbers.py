@@ -1,62 +1,122 @@
-"""Numbers that vary, in operations that raise for some of them: the number does not fit the dtype of a tensor, it is
-negative or zero, or there is not enough memory.
+"""Numbers in operations that raise for some of them: the number does not fit the dtype of a tensor, it is negative or
+zero, or there is not enough memory.
 
-If the program could see what it has done before, the graph must not raise then (``failures.py``). So the number is
-guarded there to be like that of the captured call: of the same sign, and not very large if that was not. A number that
-no guard can compare makes the operation one that may raise.
+If the program could see what it has done before, the graph must not raise then (``failures.py``). So the operation is
+tried with the numbers of the captured call. Those that vary are guarded to be like these: of the same sign, and not
+very large if that was not. A number that no guard can compare makes the operation one that may raise.
 """
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 
+from sot.graph.builder import as_captured
+from sot.graph.number_rules.operators import rule_of
+from sot.graph.refs import NumberRef
 from sot.guards.draws import Drawn
 from sot.interpreter.control_flow import failures
 from sot.interpreter.torch_ops import elements
 from sot.support.errors import Break, Reason
+from sot.torch_compat.functions import is_of_torch
+from sot.torch_compat.op_effects import limits
+from sot.torch_compat.operators import trials
 from sot.values.base import Const, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber, compare, within
 from sot.values.objects import ListValue, TupleValue
 
 if TYPE_CHECKING:
+    from sot.graph import TensorRef
+    from sot.graph.number_rules.rules import Rule
     from sot.interpreter.machine import Machine
+    from sot.interpreter.torch_ops.known_values import Call
 
 LARGEST = torch.iinfo(torch.int64).max
 MODERATE = {int: 2 ** 31 - 1, float: 1e30}
-# These take numbers of both signs. They refuse floats only beyond all that programs compute.
-ARITHMETIC = frozenset((
-    "add", "sub", "mul", "div", "truediv", "true_divide", "rsub", "pow", "lerp", "addcmul", "addcdiv", "lt", "le", "gt",
-    "ge", "eq", "ne", "iadd", "isub", "imul", "itruediv", "ipow"))
+# These take numbers of both signs, and floats of any size unless they multiply by them first (``alpha``).
+TAKE_ANY_FLOAT = frozenset((
+    "add", "sub", "mul", "div", "truediv", "true_divide", "rsub", "lt", "le", "gt", "ge", "eq", "ne", "iadd", "isub",
+    "imul", "itruediv"))
+ARITHMETIC = TAKE_ANY_FLOAT | {"pow", "ipow", "lerp", "addcmul", "addcdiv"}
+POWERS = frozenset(("pow", "ipow"))     # integers have none with a negative exponent
+# Their fakes are made of other operations, which also have kernels for other dtypes.
+OF_OTHERS = frozenset(("interpolate", "upsample", "upsample_nearest", "upsample_bilinear", "max_pool1d"))
 
 
-def keep(m: Machine, name: str, values: list[Value], tensors: Collection[torch.Tensor], result: Any) -> None:
-    """Guard the numbers among the arguments of an operation. Break if one does not fit."""
-    dtypes = [tensor.dtype for tensor in tensors] or ([result.dtype] if isinstance(result, torch.Tensor) else [])
-    numbers = [*numbers_in(m, values)]
-    if not numbers or m.assumptions.of_file or not (m.builder.changed_inputs() or failures.is_seen(m)):
+def keep(m: Machine, name: str, call: Call, values: list[Value], tensors: Collection[TensorRef], result: Any) -> None:
+    """Guard the numbers among the arguments of an operation. Break if one does not fit, or the operation refuses it."""
+    plain = name.strip("_").removeprefix("foreach_")
+    if not (plain in OF_OTHERS or any(has_number(value) for value in values)) or m.assumptions.of_file:
         return
-    computes = name.strip("_").removeprefix("foreach_") in ARITHMETIC
-    for number in numbers:
+    compiles = not m.assumptions.interprets
+    is_seen = bool(m.builder.changed_inputs() or failures.is_seen(m))
+    if not (is_seen or compiles):
+        return
+    dtypes = [ref.fake.dtype for ref in tensors] or ([result.dtype] if isinstance(result, torch.Tensor) else [])
+    computes = plain in ARITHMETIC and not (plain in POWERS and any(map(is_of_integers, dtypes)))
+    rule = None if computes else rule_of(call[0])
+    if not computes:
+        try_operation(m, plain, call, rule)
+    for number in numbers_in(m, values):
         ranges = [range_of(dtype, number.pytype) for dtype in dtypes] or [(-LARGEST - 1, LARGEST)]
         least, most = max(r[0] for r in ranges), min(r[1] for r in ranges)
         if not elements.may_be_guarded(number):
-            is_exempt = computes and number.pytype is float and not any(map(is_of_integers, dtypes))
-            if not is_exempt and may_exceed(number, most):
-                m.builder.fake_mode.note_refusal()
-        elif isinstance(number, DynamicNumber) and not (number.is_size and most >= LARGEST):
-            guard_range(m, number, least, most, any_sign=computes or number.is_size)
+            is_exempt = plain in TAKE_ANY_FLOAT and "alpha" not in call[2] and number.pytype is float and not any(
+                map(is_of_integers, dtypes))
+            if not is_exempt and (may_exceed(number, most) or has_special_values(rule)):
+                refuse_unchecked(m, number)
+        elif (is_seen or number.pytype is int) and isinstance(number, DynamicNumber) and not (
+                number.is_size and most >= LARGEST):
+            guard_range(m, number, least, most, any_sign=computes or number.is_size or not is_seen)
+
+
+def refuse_unchecked(m: Machine, number: DynamicNumber | DeferredScalar) -> None:
+    """Record that an operation may refuse a number. What a compiler makes of it does not, so there it is a break."""
+    if not m.assumptions.interprets:
+        raise number.needed() if isinstance(number, DeferredScalar) else Break(Reason.VARYING_NUMBER, str(number))
+    m.builder.fake_mode.note_refusal()
+
+
+def has_special_values(rule: Rule | None) -> bool:
+    """Whether the operation does something else at some value of a number, or refuses it."""
+    return rule is not None and any(rule.numbers.values())
+
+
+def try_operation(m: Machine, plain: str, call: Call, rule: Rule | None) -> None:
+    """Break if the operation raises for small tensors."""
+    function: Any = getattr(torch.Tensor, call[0], None) if isinstance(call[0], str) else call[0]
+    is_known = m.assumptions.interprets and m.builder.fake_mode.may_refuse
+    if is_known or not (is_of_torch(function) or plain in OF_OTHERS):
+        return
+    args, kwargs = fx.node.map_aggregate(call[1:], as_captured)
+    given = {**dict(enumerate(args)), **kwargs}
+    places = {place for place, _ in rule.places(args, kwargs)} if rule is not None else ()
+    numbers = tuple(v for place, v in given.items() if type(v) is float or type(v) is int and place in places)
+    if any(isinstance(v, (torch.SymFloat, NumberRef)) for v in given.values()):
+        return
+    before = len(m.warned)
+    is_refused = trials.is_refused(function, args, kwargs, numbers)
+    del m.warned[before:]
+    if is_refused:
+        raise Break(Reason.OPERATION_FAILED, f"{plain} refuses its arguments")
+
+
+def has_number(value: Value) -> bool:
+    if isinstance(value, (ListValue, TupleValue)):
+        return any(map(has_number, value.items))
+    return value.pytype in MODERATE
 
 
 def numbers_in(m: Machine, values: list[Value]) -> Iterator[DynamicNumber | DeferredScalar]:
     for value in values:
         if isinstance(value, (ListValue, TupleValue)):
             yield from numbers_in(m, m.settle(value.items))
-        elif isinstance(value, (DynamicNumber, DeferredScalar)) and value.pytype in MODERATE:
+        elif value.pytype in MODERATE and (isinstance(value, DeferredScalar) or (
+                isinstance(value, DynamicNumber) and value.varies)):
             yield value
 
 
@@ -90,8 +150,6 @@ def is_of_integers(dtype: torch.dtype) -> bool:
 
 
 def range_of(dtype: torch.dtype, kind: type) -> tuple[float, float]:
-    """The numbers of a kind that torch converts to this dtype."""
-    if is_of_integers(dtype):
-        return torch.iinfo(dtype).min, torch.iinfo(dtype).max
-    most = torch.finfo(dtype).max if dtype is not torch.bool else sys.float_info.max
-    return (-most, most) if kind is float or most < LARGEST else (-LARGEST - 1, LARGEST)
+    """The numbers of a kind that torch converts to this dtype. An integer has 64 bits, also for a float."""
+    least, most = limits(dtype)
+    return (least, most) if kind is float or most <= LARGEST else (-LARGEST - 1, LARGEST)

@@ -297,7 +297,7 @@ class Writer:
 
     def statement(self, nesting: int, where: frozenset[str]) -> str:
         families = [ASSIGNMENTS, tensors.STATEMENTS, CHANGES, tensors.STATEMENTS, CHANGES, BREAKS, EFFECTS,
-                    tensors.LAYOUTS, tensors.DRAWS, tensors.BOUNDED, tensors.READ, tensors.WEIGHTS]
+                    tensors.LAYOUTS, tensors.DRAWS, tensors.BOUNDED, tensors.READ, tensors.WEIGHTS, tensors.REFUSED]
         for name, family in (("loop", IN_LOOP), ("gen", IN_GENERATOR), ("await", IN_COROUTINE),
                              ("handler", IN_HANDLER)):
             families += [family] * (name in where)

@@ -2,8 +2,9 @@
 
 ``vec`` is a vector of x's size, ``mat`` a tensor of two axes or more, often one whose rows do not follow each other in
 memory. ``bound`` is a limit that may be nan, infinite, or vary from call to call, ``read`` a number that is read off a
-tensor, ``draw`` an operation that draws random numbers, ``empty`` a tensor without elements, in most cases a part, and
-``change`` another value, or other memory, for a weight or a buffer.
+tensor, ``draw`` an operation that draws random numbers, ``empty`` a tensor without elements, in most cases a part,
+``change`` another value, or other memory, for a weight or a buffer, and ``refused`` an operation that refuses some
+numbers, or has no kernel for some dtypes.
 """
 from __future__ import annotations
 
@@ -96,6 +97,20 @@ EXPRESSIONS = {
         "<mat>[:, :0].reshape(-1)", "<empty>.clone()", "<empty>.flip(0)", "<empty>.detach()", "<empty>.sort().values",
         "torch.cat((<empty>, <empty>))", "<empty>.split(1)[0]", "<empty>.narrow(0, 0, 0)", "<empty>.cumsum(0)",
     ],
+    "strict": ["r", "a", "<bound>", "<read>", "<const>", "<float>", "1.5", "-1", "n ** 40", "n * 1e30"],
+    "whole": ["x.long()", "<vec>.nan_to_num().int()", "mat.long()", "<vec>.bool()", "mat.to(torch.int8)", "x"],
+    "refused": [
+        "F.celu(<vec>, <strict>)", "F.smooth_l1_loss(<vec>, x, beta=<strict>)",
+        "x.detach().clone().bernoulli_(<strict>)", "x.detach().clone().uniform_(<strict>, <strict>)", "<whole> ** <strict>", "<strict> ** <whole>",
+        "<whole>.pow(<strict>)", "<whole> & a", "<whole> << a", "a % <whole>", "<whole> // <strict>", "~<whole>",
+        "F.interpolate(x.view(1, 1, -1).to(<whole>.dtype), 4)", "F.max_pool1d(<whole>.view(1, 1, -1), 2)",
+        "F.dropout(<vec>, <strict>)", "<vec>.__getitem__(<int>)", "x.as_strided((2, 2), (<int>, 1))",
+        "<vec>.clamp(<strict>, <strict>)", "<whole>.clamp(max=<strict>)", "torch.full_like(<whole>, <strict>)",
+        "torch.add(<whole>, <whole>, alpha=<strict>)", "torch.lerp(<vec>, x, <strict>)", "<whole>.softmax(-1)",
+        "<whole>.erfinv()", "<whole>.masked_fill(<whole> > 1, <strict>)", "x.roll(<strict>)", "<whole>.mean()",
+        "torch.linspace(0, <strict>, 3)", "x.renorm(<strict>, 0, 1.0)",
+        "F.huber_loss(<vec>, x, delta=<strict>)", "x.std(correction=<strict>)", "x.kthvalue(<int>).values",
+    ],
     "weight": ["net.scale", "net.seen", "w"],
     "change": [
         "net.scale.copy_(z)", "net.seen.add_(1)", "<weight>.copy_(<scalar>)", "<weight>.fill_(<num>)",
@@ -171,6 +186,12 @@ BOUNDED = [
     "x.clamp_min_(<bound>)", "r = min(<float>, r)", "r = max(r, <float>, <float>)",
     "(w.clamp(<bound>) * <vec>).sum().backward()", "r = float('nan')", "r = <scalar>.item()\ny = y.clamp(max=r)",
     "<bounded>.sum().backward()",
+]
+REFUSED = [
+    "y = <refused>", "log.append(<refused>)", "log.append(<any>); y = <refused>; log.append(<int>)",
+    "net.seen.add_(1)\nitems.append(<int>)\nlog.append(<refused>)", "x.__setitem__(<int>, <num>)", "x[:1] = <strict>",
+    "try:\n    y = <refused>\nexcept RuntimeError:\n    log.append(a)", "x.fill_(<strict>)", "y = (<refused>).sum()",
+    "x = x * 2; log.append(<refused>); x.add_(1)", "y = net(x); y = <refused>", "a = <int>; log.append(<refused>)",
 ]
 READ = [
     "k_ = <read>\nlog.append((torch.tensor([k_]), <vec>[k_:], k_))",

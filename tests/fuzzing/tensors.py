@@ -101,7 +101,8 @@ EXPRESSIONS = {
     "whole": ["x.long()", "<vec>.nan_to_num().int()", "mat.long()", "<vec>.bool()", "mat.to(torch.int8)", "x"],
     "refused": [
         "F.celu(<vec>, <strict>)", "F.smooth_l1_loss(<vec>, x, beta=<strict>)",
-        "x.detach().clone().bernoulli_(<strict>)", "x.detach().clone().uniform_(<strict>, <strict>)", "<whole> ** <strict>", "<strict> ** <whole>",
+        "x.detach().clone().bernoulli_(<strict>)", "x.detach().clone().uniform_(<strict>, <strict>)",
+        "<whole> ** <strict>", "<strict> ** <whole>",
         "<whole>.pow(<strict>)", "<whole> & a", "<whole> << a", "a % <whole>", "<whole> // <strict>", "~<whole>",
         "F.interpolate(x.view(1, 1, -1).to(<whole>.dtype), 4)", "F.max_pool1d(<whole>.view(1, 1, -1), 2)",
         "F.dropout(<vec>, <strict>)", "<vec>.__getitem__(<int>)", "x.as_strided((2, 2), (<int>, 1))",

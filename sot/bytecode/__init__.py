@@ -21,9 +21,10 @@ from sot.bytecode.instr import CANONICAL, NO_FALL_THROUGH, NO_POSITION, REFUSED,
 
 __all__ = [
     "CANONICAL", "CLOSE_ANSWERS", "NO_FALL_THROUGH", "NO_POSITION", "NULL_FIRST", "ONE_LOCALS_DICT", "REFUSED",
-    "Code", "Handler", "Instr", "decode", "encode", "with_targets",
+    "TUPLE_ASKS_LENGTH", "Code", "Handler", "Instr", "decode", "encode", "with_targets",
 ]
 
 NULL_FIRST: bool = VERSION.NULL_FIRST
 ONE_LOCALS_DICT: bool = VERSION.ONE_LOCALS_DICT
 CLOSE_ANSWERS: bool = VERSION.CLOSE_ANSWERS     # whether generator.close() returns what the generator returns
+TUPLE_ASKS_LENGTH: bool = VERSION.TUPLE_ASKS_LENGTH     # whether tuple(iterable) asks the iterable for its length

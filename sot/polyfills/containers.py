@@ -3,26 +3,19 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 
-from sot.polyfills.iteration import sort_order
-
-
-def new_list(iterable):
-    found = []
-    for item in iterable:
-        found.append(item)
-    return found
+from sot.polyfills.iteration import ask_length, elements, listed, listed_for_tuple, sort_order
 
 
 def new_tuple(iterable):
-    return tuple(new_list(iterable))
+    return tuple(listed_for_tuple(iterable))
 
 
 def new_tuple_of(cls, iterable):
-    return tuple.__new__(cls, new_list(iterable))
+    return tuple.__new__(cls, listed_for_tuple(iterable))
 
 
 def new_deque(iterable, maxlen):
-    return deque(new_list(iterable), maxlen)
+    return deque(elements(iterable), maxlen)
 
 
 def new_set(iterable):
@@ -33,28 +26,31 @@ def new_set(iterable):
 
 
 def new_frozenset(iterable):
-    return frozenset(new_list(iterable))
+    return frozenset(elements(iterable))
 
 
 def list_init(self, iterable):
-    found = new_list(iterable)
+    found = listed(iterable)
     list.clear(self)
     list.extend(self, found)
 
 
 def set_init(self, iterable):
-    found = new_list(iterable)
+    found = elements(iterable)
     set.clear(self)
     set.update(self, found)
 
 
 def set_slice(self, key, iterable):
-    list.__setitem__(self, key, new_list(iterable))
+    list.__setitem__(self, key, elements(iterable))
 
 
 def extend(self, iterable):
-    append = list.append if isinstance(self, list) else deque.append
-    for item in iterable:
+    is_list, iterator = isinstance(self, list), iter(iterable)
+    append = list.append if is_list else deque.append
+    if is_list:
+        ask_length(iterable)
+    for item in iterator:
         append(self, item)
 
 
@@ -173,4 +169,4 @@ def update_set(self, *iterables):
 
 def set_method(self, name, *iterables):
     """A set method whose arguments have to be iterated first."""
-    return getattr(self, name)(*[new_list(iterable) for iterable in iterables])
+    return getattr(self, name)(*[elements(iterable) for iterable in iterables])

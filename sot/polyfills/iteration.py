@@ -1,7 +1,59 @@
 """Builtins that consume iterables, in Python, for elements that user code makes."""
 from __future__ import annotations
 
-from sot.bytecode import CLOSE_ANSWERS
+from types import FunctionType
+
+from sot.bytecode import CLOSE_ANSWERS, TUPLE_ASKS_LENGTH
+
+
+# ---- lists
+def ask_length(iterable):
+    """What a list asks an iterable before it takes the elements (``operator.length_hint``). It makes no use of a right
+    answer.
+    """
+    kind = type(iterable)
+    if hasattr(kind, "__len__"):
+        try:
+            len(iterable)
+        except TypeError:
+            pass
+        else:
+            return
+    if isinstance(getattr(kind, "__length_hint__", None), FunctionType):    # those in C only look
+        check_hint(kind, iterable)
+
+
+def check_hint(kind, iterable):
+    try:
+        hint = kind.__length_hint__(iterable)
+    except TypeError:
+        return
+    if hint is NotImplemented:
+        return
+    if not isinstance(hint, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(hint).__name__}")
+    if hint < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+
+
+def listed(iterable):
+    """``list(iterable)``"""
+    iterator = iter(iterable)
+    ask_length(iterable)
+    return elements(iterator)
+
+
+def listed_for_tuple(iterable):
+    """The elements that ``tuple(iterable)`` takes."""
+    return listed(iterable) if TUPLE_ASKS_LENGTH else elements(iterable)
+
+
+def elements(iterable):
+    """The elements of an iterable that is not asked for its length."""
+    found = []
+    for item in iterable:
+        found.append(item)
+    return found
 
 
 # ---- iterators
@@ -200,7 +252,7 @@ def largest(iterable, key, has_default, default):
 
 # ---- sorting
 def sorted_(iterable, key=None, reverse=False):
-    items = list(iterable)
+    items = listed(iterable)
     keys = items if key is None else [key(item) for item in items]
     order = list(range(len(items)))
     sort_order(keys, reverse, order)

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 from collections import deque
 
+from sot.polyfills.iteration import ask_length, listed_for_tuple
 from sot.support.user_annotations import graph_break
 
 SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 
 
 def apply_iterable(function, args, kwargs):
-    return function(*[*args], **kwargs)
+    return function(*listed_for_tuple(args), **kwargs)
 
 
 def apply_mapping(function, args, kwargs):
@@ -17,7 +18,9 @@ def apply_mapping(function, args, kwargs):
 
 
 def extend(items, iterable):
-    for item in iterable:
+    iterator = iter(iterable)
+    ask_length(iterable)
+    for item in iterator:
         items.append(item)
 
 

@@ -68,7 +68,7 @@ class RecordingFakeMode(FakeTensorMode):
     indices: Sequence[tuple] | None = ()     # for which kernels may raise; None: for something else, too
     draws = draws_now = may_refuse = changes_unversioned = draws_in_order = False
     changes_what_it_reads = False
-    lacks_kernel = False        # torch has none for these dtypes; compilers may have one
+    is_refused = False      # by torch for these dtypes, for certain; compilers may compute something
     has_own_layout = False     # a result that torch's rules, and so compilers, lay out differently than the kernel
     is_inside = False       # of an operation, whose fake kernel may be made of others. torch runs it once in a process
     has_symbols = False
@@ -149,9 +149,10 @@ class RecordingFakeMode(FakeTensorMode):
             self.indices = None if bounds is None or self.indices is None else [*self.indices, *bounds]
         elif op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {}):
             self.note_refusal()
+            self.is_refused = True
         if error := trials.error_of(func, args, kwargs):
-            self.lacks_kernel = self.lacks_kernel or trials.MISSING in error
-            if self.lacks_kernel or not self.may_refuse:
+            self.is_refused = self.is_refused or trials.MISSING in error
+            if self.is_refused or not self.may_refuse:
                 self.note_refusal()
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
         self.changes_what_it_reads = self.changes_what_it_reads or changes_what_it_reads(func, args, kwargs or {})
@@ -169,7 +170,7 @@ class RecordingFakeMode(FakeTensorMode):
     def start_operation(self) -> None:
         """Forget what was noted of the operation before."""
         self.may_refuse = self.changes_unversioned = self.draws_now = self.draws_in_order = False
-        self.changes_what_it_reads = self.has_own_layout = self.lacks_kernel = False
+        self.changes_what_it_reads = self.has_own_layout = self.is_refused = False
         self.indices = []
 
     def note_refusal(self, indices: Sequence[tuple] | None = None) -> None:

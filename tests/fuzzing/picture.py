@@ -83,8 +83,8 @@ class Picture:
         storage = self.storages.setdefault(t.untyped_storage().data_ptr() or -len(self.storages), path)
         self.kept.append(t.untyped_storage())
         layout = f"{t.dtype} {[*t.shape]} {t.stride()} at {t.storage_offset()} of {storage} {t.detach().tolist()!r}"
-        version = None if t.is_inference() else t._version
         try:
+            version = None if t.is_inference() else t._version
             history = f"leaf={is_leaf(t)} {getattr(t.grad_fn, 'name', str)()}"
             return f"{layout} version={version} requires_grad={t.requires_grad} {history}"
         except RuntimeError as e:

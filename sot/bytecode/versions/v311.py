@@ -11,6 +11,7 @@ LASTI_IS_OBJECT = True  # the lasti below the exception in a handler can be stor
 NULL_FIRST = True  # the two slots below the arguments of a call are NULL, callable
 ONE_LOCALS_DICT = True      # whether all calls of locals() in a function return the same dict
 CLOSE_ANSWERS = False   # whether generator.close() returns what the generator returns
+TUPLE_ASKS_LENGTH = True    # whether tuple(iterable) asks the iterable for its length, as list(iterable) does
 
 # Opcodes of dis.opmap that never occur in co_code, and why.
 NEVER: dict[str, str] = {}

@@ -10,6 +10,7 @@ from sot.bytecode.versions import v311
 NULL_FIRST = v311.NULL_FIRST
 ONE_LOCALS_DICT = v311.ONE_LOCALS_DICT
 CLOSE_ANSWERS = v311.CLOSE_ANSWERS
+TUPLE_ASKS_LENGTH = v311.TUPLE_ASKS_LENGTH
 LASTI_IS_OBJECT = True
 cache_units = v311.cache_units
 has_argument = v311.has_argument

@@ -11,6 +11,7 @@ LASTI_IS_OBJECT = True
 NULL_FIRST = False  # the two slots below the arguments of a call are callable, NULL
 ONE_LOCALS_DICT = False
 CLOSE_ANSWERS = True
+TUPLE_ASKS_LENGTH = v312.TUPLE_ASKS_LENGTH
 REMOVED: frozenset[str] = frozenset()
 
 NEVER = v312.never({

@@ -10,6 +10,7 @@ from sot.bytecode.versions import v311, v312, v313
 NULL_FIRST = v313.NULL_FIRST
 ONE_LOCALS_DICT = v313.ONE_LOCALS_DICT
 CLOSE_ANSWERS = v313.CLOSE_ANSWERS
+TUPLE_ASKS_LENGTH = False
 LASTI_IS_OBJECT = False  # a number in the place of a reference, which only RERAISE may take
 REMOVED = frozenset({"NOT_TAKEN"})      # a marker for counting branches
 NEVER = {op: why for op, why in v313.NEVER.items() if op in opcode.opmap}

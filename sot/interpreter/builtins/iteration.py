@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from sot.bytecode import TUPLE_ASKS_LENGTH
 from sot.guards.terms import leaves
 from sot.interpreter.builtins.common import (
     call_slot,
@@ -186,6 +187,18 @@ def known_items(m: Machine, value: Value) -> list[Value] | None:
         return None if overridden(m, value, "__iter__") else value.items_list(m)
     iterator = value.iterate(m)
     return drain(m, iterator) if isinstance(iterator, IteratorValue) else None
+
+
+def listed_items(m: Machine, value: Value) -> list[Value] | None:
+    """The elements that a list takes from an iterable, as by ``known_items``. It also asks the iterable for its length,
+    so None if that is code of a class.
+    """
+    return None if isinstance(value, CONTAINERS) and overridden(m, value, "__len__") else known_items(m, value)
+
+
+def tuple_items(m: Machine, value: Value) -> list[Value] | None:
+    """The elements that a tuple takes from an iterable."""
+    return listed_items(m, value) if TUPLE_ASKS_LENGTH else known_items(m, value)
 
 
 def is_iterable(m: Machine, value: Value) -> bool:
@@ -395,6 +408,8 @@ def container_backwards(m: Machine, value: Value) -> Value:
     items = known_items(m, value)
     if items is None or overridden(m, value, "__getitem__"):
         return by_its_method(m, value)
+    if overridden(m, value, "__len__") and not isinstance(value, ListValue):
+        raise Break(Reason.UNSUPPORTED, f"reversed() of {value}, which has a length of its own,")
     if isinstance(value, (DictValue, MappingProxy)):
         return elements_backwards(m, value)
     if isinstance(value, ListValue) and issubclass(value.pytype, list):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins.common import comparable_hosts, is_none, run_native, take, truth_of
-from sot.interpreter.builtins.iteration import known_items
+from sot.interpreter.builtins.iteration import known_items, listed_items
 from sot.interpreter.objects import optimizers
 from sot.polyfills import iteration as polyfill
 from sot.support.errors import Break, Reason
@@ -128,7 +128,7 @@ def sorting_order(m: Machine, found: list, reverse: bool) -> list[int]:
 def sorted_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     iterable, = take("sorted", args, {}, "iterable", required=1)
     key, reverse = take("sorted", [], kwargs, "key", "reverse")
-    items = known_items(m, iterable)
+    items = listed_items(m, iterable)
     if items is not None and is_none(key):
         found = sorted_natively(m, items, truth_of(m, reverse))
         if found is not None:

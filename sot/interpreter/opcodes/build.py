@@ -9,7 +9,7 @@ from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import ELEMENT, key_of, overridden
 from sot.interpreter.builtins.containers import sets
 from sot.interpreter.builtins.exceptions import groups
-from sot.interpreter.builtins.iteration import is_iterable, known_items
+from sot.interpreter.builtins.iteration import is_iterable, known_items, listed_items
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.opcodes.operate import called
 from sot.interpreter.opcodes.table import op
@@ -101,7 +101,7 @@ def map_add(m: Machine, frame: Frame, instr: Instr) -> None:
 def list_extend(m: Machine, frame: Frame, instr: Instr) -> None:
     value = frame.stack.pop()
     items = frame.stack[-instr.arg]
-    elements = known_items(m, value)
+    elements = listed_items(m, value)
     if elements is None and not is_iterable(m, value):
         m.throw(TypeError, f"Value after * must be an iterable, not {value.pytype.__name__}")
     if elements is None or not isinstance(items, ListValue):

@@ -187,7 +187,7 @@ def call_function_ex(m: Machine, frame: Frame, instr: Instr) -> None:
     given = frame.stack.pop() if instr.arg else DictValue(dict)
     starred = frame.stack.pop()
     function, self_ = pop_callable(frame)
-    args = iteration.known_items(m, starred)
+    args = iteration.tuple_items(m, starred)
     if args is None and not iteration.is_iterable(m, starred):
         m.enter(language.refuse_starred, [function, starred], {}, DISCARD)
     elif args is None:

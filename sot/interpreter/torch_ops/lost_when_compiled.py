@@ -48,8 +48,8 @@ def refuse_arguments(m: Machine, name: str, call: Call, found: dict[int, TensorV
 
 def refuse_results(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> None:
     """Break at results that a compiled graph does not return unchanged."""
-    if m.builder.fake_mode.lacks_kernel and not m.assumptions.interprets:
-        raise Break(Reason.OPERATION_FAILED, f"{name} is not implemented for these dtypes")
+    if m.builder.fake_mode.is_refused and not m.assumptions.interprets:
+        raise Break(Reason.OPERATION_FAILED, f"{name} does not take these dtypes")
     if not m.assumptions.compiles:
         return
     if m.builder.fake_mode.has_own_layout and not (isinstance(result, torch.Tensor) and order_of(result)):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections import deque
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sot.values.protocols import Emitter, Machine
+
+
+READING = ("__len__", "__iter__", "__getitem__", "__eq__", "__hash__", "__contains__")
+
+
+def reads_itself(kind: type) -> bool:
+    """Whether a subclass of tuple has code of its own that functions in C call to read a tuple."""
+    return kind is not tuple and any(isinstance(getattr(kind, name), FunctionType) for name in READING)
 
 
 class TupleValue(ObjectValue):
@@ -52,7 +61,7 @@ class TupleValue(ObjectValue):
         return m.settle(self.items)
 
     def host(self, m: Machine, depth: int = 0) -> Any:
-        if self.has_attrs:
+        if self.has_attrs or reads_itself(self.pytype):
             raise NotConstant(self)
         depth = self.deeper(depth)
         return make_tuple(self.pytype, [v.host(m, depth) for v in m.settle(self.items)])

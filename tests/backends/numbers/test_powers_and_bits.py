@@ -53,3 +53,10 @@ def test_what_is_not_implemented_raises(name, dtype, backend):
 def test_powers_have_two_captures(name, dtype):
     x = torch.arange(4).to(dtype)
     assert len(agree("aot_eager", OPERATIONS[name], *((x, n) for n in (2, 3, 4, 5)))) == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("change", [lambda y: y.mul_(0.5), lambda y: y.add_(1.5), lambda y: y.sub_(torch.ones(4)),
+                                    lambda y: operator.itruediv(y, 2)])
+def test_a_result_that_does_not_fit_the_dtype_raises(change, backend):
+    agree(backend, lambda x: change(x * 2), (torch.arange(4),), (torch.ones(4),))

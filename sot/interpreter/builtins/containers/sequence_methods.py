@@ -17,7 +17,7 @@ from sot.interpreter.builtins.common import (
     take,
     truth_of,
 )
-from sot.interpreter.builtins.containers.sequences import items_of, mutable, replace
+from sot.interpreter.builtins.containers.sequences import items_for, items_of, mutable, replace
 from sot.interpreter.builtins.operators import compare
 from sot.polyfills import containers as fill
 from sot.polyfills import operators as polyfill
@@ -55,7 +55,7 @@ def appendleft(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 @handles(list.extend, deque.extend)
 def extend(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, iterable = take("extend", args, kwargs, "self", "iterable", required=2)
-    found = iteration.known_items(m, iterable)
+    found = items_for(m, self_, iterable)
     if found is None:
         return m.enter(fill.extend, [self_, iterable])
     mutable(self_).extend(m, list(found))

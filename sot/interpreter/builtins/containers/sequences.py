@@ -23,6 +23,7 @@ from sot.interpreter.builtins.containers import subscript
 from sot.interpreter.builtins.containers.lookups import refuse_many
 from sot.interpreter.builtins.operators import COMPARE, equality
 from sot.polyfills import containers as fill
+from sot.polyfills import iteration as lists
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
@@ -65,14 +66,19 @@ def replace(m: Machine, target: ListValue, items: list[Value]) -> None:
     target.drop_first()
 
 
+def items_for(m: Machine, target: Value, value: Value) -> list[Value] | None:
+    """The elements that a list or a deque takes from an iterable. A deque does not ask it for its length."""
+    return iteration.listed_items(m, value) if issubclass(target.pytype, list) else iteration.known_items(m, value)
+
+
 # ---- construction
 @handles(list)
 def new_list(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     no_keywords("list", kwargs)
     if not args:
         return ListValue([])
-    found = iteration.known_items(m, args[0]) if len(args) == 1 else None
-    return m.enter(fill.new_list, args) if found is None else ListValue(list(found))
+    found = iteration.listed_items(m, args[0]) if len(args) == 1 else None
+    return m.enter(lists.listed, args) if found is None else ListValue(list(found))
 
 
 @handles(tuple)
@@ -82,7 +88,7 @@ def new_tuple(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return TupleValue([])
     if args[0].pytype is tuple and len(args) == 1:
         return args[0]
-    found = iteration.known_items(m, args[0]) if len(args) == 1 else None
+    found = iteration.tuple_items(m, args[0]) if len(args) == 1 else None
     return m.enter(fill.new_tuple, args) if found is None else TupleValue(list(found))
 
 
@@ -93,7 +99,7 @@ def tuple_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     kind = cls.constant()
     if iterable is None:
         return TupleValue([], kind)
-    found = iteration.known_items(m, iterable)
+    found = iteration.tuple_items(m, iterable)
     if found is None:
         return m.enter(fill.new_tuple_of, [cls, iterable])
     return TupleValue(list(found), kind)
@@ -121,7 +127,7 @@ def list_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(list.__init__)
 def list_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, iterable = take("list.__init__", args, kwargs, "self", "iterable", required=1)
-    found = [] if iterable is None else iteration.known_items(m, iterable)
+    found = [] if iterable is None else iteration.listed_items(m, iterable)
     if found is None:
         return m.enter(fill.list_init, [self_, iterable])
     if found or mutable(self_).items:
@@ -304,7 +310,7 @@ if "__radd__" in vars(torch.Size):
 @handles(list.__iadd__, deque.__iadd__)
 def iadd(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, other = take("__iadd__", args, kwargs, "self", "value", required=2)
-    found = iteration.known_items(m, other)
+    found = items_for(m, self_, other)
     if found is None:
         return m.enter(fill.extended, [self_, other])
     mutable(self_).extend(m, list(found))

@@ -186,6 +186,8 @@ def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
     if m.modes or builder.region is not None or id(mine) in m.storages_read or any(
             is_symbolic(fake) or functions.is_in_transform(fake) for fake in (mine, its)):
         raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
+    if torch.is_inference_mode_enabled():       # the tensor of that memory has no version then, which torch relies on
+        raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor} in inference mode")
     if "grad" in tensor.attrs and form_of(mine) != form_of(its):     # the gradient, which is set later, would not fit
         raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor} to another form, after its gradient,")
     failures.refuse_lasting(m, f"setting .data of {tensor}")

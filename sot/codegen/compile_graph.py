@@ -149,6 +149,7 @@ class GraphCompiler:
         if self.cuts:
             call_kernels(graph.module)
             call_permutations(graph.module)
+        if self.compiles:
             with_tensors(graph.module)
         record.graph = GraphRecord(graph.name, graph.module, graph.operations, record.place, graph.inputs)
         before, count = nodes_of(graph.module), number_of_results(graph.module)

@@ -38,7 +38,15 @@ def agree(backend, fn, *calls):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_number_that_varies(name, dtype, backend):
     for x in (torch.arange(4).to(dtype), torch.tensor(3).to(dtype)):
-        agree(backend, OPERATIONS[name], *((x, n) for n in (2, 3, 4, 5)))
+        agree(backend, OPERATIONS[name], *((x, n) for n in (2, 3, 4, 5, 0, -1, 300)))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_number_of_a_tensor(name, dtype, backend):
+    x = torch.arange(4).to(dtype)
+    agree(backend, lambda x, t: OPERATIONS[name](x, t.item()), *((x, torch.tensor(n)) for n in (2, 3, 0, -1, 300)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

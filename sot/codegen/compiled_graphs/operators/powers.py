@@ -1,5 +1,6 @@
 """Powers of whole numbers. Inductor of torch 2.13 has no code for ``x ** n`` and ``n ** x`` where ``n`` is a symbol: it
-raises. A backend gets a tensor in place of the symbol.
+raises. A backend that compiles gets a tensor in place of the symbol. Capture keeps negative exponents apart: PyTorch
+refuses them as numbers, but not in tensors.
 """
 from __future__ import annotations
 

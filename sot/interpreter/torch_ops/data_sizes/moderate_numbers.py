@@ -28,6 +28,7 @@ from sot.values.base import Const, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber, compare, within
 from sot.values.objects import ListValue, TupleValue
+from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from sot.graph import TensorRef
@@ -42,36 +43,48 @@ TAKE_ANY_FLOAT = frozenset((
     "add", "sub", "mul", "div", "truediv", "true_divide", "rsub", "lt", "le", "gt", "ge", "eq", "ne", "iadd", "isub",
     "imul", "itruediv"))
 ARITHMETIC = TAKE_ANY_FLOAT | {"pow", "ipow", "lerp", "addcmul", "addcdiv"}
-POWERS = frozenset(("pow", "ipow"))     # integers have none with a negative exponent
+POWERS = frozenset(("pow", "ipow"))     # of integers they refuse negative exponents
 # Their fakes are made of other operations, which also have kernels for other dtypes.
 OF_OTHERS = frozenset(("interpolate", "upsample", "upsample_nearest", "upsample_bilinear", "max_pool1d"))
 
 
 def keep(m: Machine, name: str, call: Call, values: list[Value], tensors: Collection[TensorRef], result: Any) -> None:
     """Guard the numbers among the arguments of an operation. Break if one does not fit, or the operation refuses it."""
-    plain = name.strip("_").removeprefix("foreach_")
-    if not (plain in OF_OTHERS or any(has_number(value) for value in values)) or m.assumptions.of_file:
-        return
-    compiles = not m.assumptions.interprets
-    is_seen = bool(m.builder.changed_inputs() or failures.is_seen(m))
-    if not (is_seen or compiles):
-        return
     dtypes = [ref.fake.dtype for ref in tensors] or ([result.dtype] if isinstance(result, torch.Tensor) else [])
-    computes = plain in ARITHMETIC and not (plain in POWERS and any(map(is_of_integers, dtypes)))
-    rule = None if computes else rule_of(call[0])
-    if not computes:
-        try_operation(m, plain, call, rule)
-    for number in numbers_in(m, values):
+    plain = name.strip("_").removeprefix("foreach_")
+    of_integers = any(map(is_of_integers, dtypes))
+    computes = plain in ARITHMETIC
+    is_exponent = plain in POWERS and isinstance(values[0], TensorValue) and all(map(is_of_whole_numbers, dtypes))
+    numbers, rule = [*numbers_in(m, values)], None if computes else rule_of(call[0])
+    constants = () if computes else numbers_of(call, rule)
+    if not (numbers or constants or plain in OF_OTHERS) or m.assumptions.of_file:
+        return
+    is_seen = bool(m.builder.changed_inputs() or failures.is_seen(m))
+    if not is_seen and m.assumptions.interprets:
+        return
+    if constants or plain in OF_OTHERS:
+        try_operation(m, plain, call, constants)
+    for number in numbers:
         ranges = [range_of(dtype, number.pytype) for dtype in dtypes] or [(-LARGEST - 1, LARGEST)]
         least, most = max(r[0] for r in ranges), min(r[1] for r in ranges)
         if not elements.may_be_guarded(number):
-            is_exempt = plain in TAKE_ANY_FLOAT and "alpha" not in call[2] and number.pytype is float and not any(
-                map(is_of_integers, dtypes))
-            if not is_exempt and (may_exceed(number, most) or has_special_values(rule)):
+            is_exempt = plain in TAKE_ANY_FLOAT and "alpha" not in call[2] and number.pytype is float and (
+                not of_integers)
+            if not is_exempt and (may_exceed(number, most) or has_special_values(rule) or is_exponent):
                 refuse_unchecked(m, number)
         elif (is_seen or number.pytype is int) and isinstance(number, DynamicNumber) and not (
                 number.is_size and most >= LARGEST):
-            guard_range(m, number, least, most, any_sign=computes or number.is_size or not is_seen)
+            any_sign = computes or not has_special_values(rule) and (number.is_size or not is_seen)
+            guard_range(m, number, 0 if is_exponent else least, most, any_sign)
+
+
+def numbers_of(call: Call, rule: Rule | None) -> tuple[float, ...]:
+    """The numbers of the captured call that an operation computes with. Its fake checks sizes and dimensions."""
+    args, kwargs = call[1:]
+    given = {**dict(enumerate(args)), **kwargs}
+    places = {place for place, _ in rule.places(args, kwargs)} if rule is not None else ()
+    found = {place: as_captured(value) for place, value in given.items() if not isinstance(value, (list, tuple))}
+    return tuple(v for place, v in found.items() if type(v) is float or type(v) is int and place in places)
 
 
 def refuse_unchecked(m: Machine, number: DynamicNumber | DeferredScalar) -> None:
@@ -86,29 +99,20 @@ def has_special_values(rule: Rule | None) -> bool:
     return rule is not None and any(rule.numbers.values())
 
 
-def try_operation(m: Machine, plain: str, call: Call, rule: Rule | None) -> None:
-    """Break if the operation raises for small tensors."""
+def try_operation(m: Machine, plain: str, call: Call, numbers: tuple[float, ...]) -> None:
+    """Break if the operation raises for small tensors and the numbers of the captured call."""
     function: Any = getattr(torch.Tensor, call[0], None) if isinstance(call[0], str) else call[0]
     is_known = m.assumptions.interprets and m.builder.fake_mode.may_refuse
     if is_known or not (is_of_torch(function) or plain in OF_OTHERS):
         return
     args, kwargs = fx.node.map_aggregate(call[1:], as_captured)
-    given = {**dict(enumerate(args)), **kwargs}
-    places = {place for place, _ in rule.places(args, kwargs)} if rule is not None else ()
-    numbers = tuple(v for place, v in given.items() if type(v) is float or type(v) is int and place in places)
-    if any(isinstance(v, (torch.SymFloat, NumberRef)) for v in given.values()):
+    if any(isinstance(v, (torch.SymFloat, NumberRef)) for v in (*args, *kwargs.values())):
         return
     before = len(m.warned)
     is_refused = trials.is_refused(function, args, kwargs, numbers)
     del m.warned[before:]
     if is_refused:
         raise Break(Reason.OPERATION_FAILED, f"{plain} refuses its arguments")
-
-
-def has_number(value: Value) -> bool:
-    if isinstance(value, (ListValue, TupleValue)):
-        return any(map(has_number, value.items))
-    return value.pytype in MODERATE
 
 
 def numbers_in(m: Machine, values: list[Value]) -> Iterator[DynamicNumber | DeferredScalar]:
@@ -147,6 +151,10 @@ def may_exceed(number: DynamicNumber | DeferredScalar, most: float) -> bool:
 
 def is_of_integers(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+
+
+def is_of_whole_numbers(dtype: torch.dtype) -> bool:
+    return dtype is torch.bool or is_of_integers(dtype)
 
 
 def range_of(dtype: torch.dtype, kind: type) -> tuple[float, float]:

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 LARGEST = torch.iinfo(torch.int64).max
 MODERATE = {int: 2 ** 31 - 1, float: 1e30}
-# These take numbers of both signs, and floats of any size unless they multiply by them first (``alpha``).
+# These take numbers of both signs, and floats of any size. As ``alpha`` they refuse a float that does not fit, far beyond
+# what optimizers compute with it.
 TAKE_ANY_FLOAT = frozenset((
     "add", "sub", "mul", "div", "truediv", "true_divide", "rsub", "lt", "le", "gt", "ge", "eq", "ne", "iadd", "isub",
     "imul", "itruediv"))
@@ -68,8 +69,7 @@ def keep(m: Machine, name: str, call: Call, values: list[Value], tensors: Collec
         ranges = [range_of(dtype, number.pytype) for dtype in dtypes] or [(-LARGEST - 1, LARGEST)]
         least, most = max(r[0] for r in ranges), min(r[1] for r in ranges)
         if not elements.may_be_guarded(number):
-            is_exempt = plain in TAKE_ANY_FLOAT and "alpha" not in call[2] and number.pytype is float and (
-                not of_integers)
+            is_exempt = plain in TAKE_ANY_FLOAT and number.pytype is float and not of_integers
             if not is_exempt and (may_exceed(number, most) or has_special_values(rule) or is_exponent):
                 refuse_unchecked(m, number)
         elif (is_seen or number.pytype is int) and isinstance(number, DynamicNumber) and not (

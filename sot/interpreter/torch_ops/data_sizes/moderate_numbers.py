@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 LARGEST = torch.iinfo(torch.int64).max
 MODERATE = {int: 2 ** 31 - 1, float: 1e30}
-# These take numbers of both signs, and floats of any size. As ``alpha`` they refuse a float that does not fit, far beyond
-# what optimizers compute with it.
+# These take numbers of both signs, and floats of any size. Only as ``alpha`` they refuse a float that does not fit,
+# which is beyond what optimizers compute.
 TAKE_ANY_FLOAT = frozenset((
     "add", "sub", "mul", "div", "truediv", "true_divide", "rsub", "lt", "le", "gt", "ge", "eq", "ne", "iadd", "isub",
     "imul", "itruediv"))

@@ -36,8 +36,8 @@ from sot.interpreter.torch_ops.data_sizes import (
     counters,
     given_as_tensors,
     integers,
-    moderate_numbers,
     operations,
+    refused_numbers,
 )
 from sot.interpreter.torch_ops.data_sizes.float_arguments import with_number_places
 from sot.interpreter.torch_ops.refused_changes import refuse_changes
@@ -197,7 +197,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     refuse_changes(m, name, found.values(), [*refs.values()], [
         ref for key, ref in refs.items() if version_of(ref.fake) != before[key][1]])
     integers.check(m, name, target, args, kwargs, m.note_assumptions(of_operator=True))
-    moderate_numbers.keep(m, name, asked, [*args, *kwargs.values()], refs.values(), result)
+    refused_numbers.keep(m, name, asked, [*args, *kwargs.values()], refs.values(), result)
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
         forget_constant(result)

@@ -35,6 +35,7 @@ from sot.driver.scope import EVERYTHING, Scope
 from sot.driver.whole_program import WholeProgram
 from sot.guards.assumptions import Assumptions, Part, RestartCapture
 from sot.guards.origin import Arg, Inputs
+from sot.interpreter.effects.shown_warnings import remembered
 from sot.interpreter.trace import Trace
 from sot.interpreter.watchers import line_of_watch, watches
 from sot.reports import log, recording
@@ -169,7 +170,8 @@ class Translator:
         record = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         self.states.of(code).captures += 1
         try:
-            with no_saved_tensors_hooks(), recording.capturing(record), self.spending(code), paused(self.compiler):
+            with (no_saved_tensors_hooks(), recording.capturing(record), self.spending(code), paused(self.compiler),
+                  remembered()):
                 call = Call(function, inputs, GlobalState(), record)
                 self.learn_from_failures(call)
                 with without_subclasses():

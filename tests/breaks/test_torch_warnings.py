@@ -166,3 +166,23 @@ def test_a_function_of_the_program_shows_each_warning_in_time(monkeypatch):
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", lambda *args: shown.append(args))
         assert [sot.to_static(fn, backend="eager")(X)[1] for _ in range(2)] == [1, 2]
+
+
+def warns_between_graphs(x):
+    for _ in range(3):
+        warnings.warn("as before", stacklevel=1)
+        x = x.sin()
+        sot.graph_break()
+    return x
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("action", ["default", "once", "always", "error"])
+def test_a_warning_is_not_shown_again_after_a_compilation(action, backend):
+    """torch's compiler changes the list of filters, after which Python forgets what it has shown."""
+    def shown(fn):
+        try:
+            return shown_by(fn, action=action)
+        except UserWarning as e:
+            return str(e)
+    assert shown(sot.to_static(warns_between_graphs, backend=backend)) == shown(warns_between_graphs)

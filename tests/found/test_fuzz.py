@@ -60,6 +60,13 @@ def test_a_program_whose_plain_runs_differ_is_not_compared():
     differ.check_plain_runs(UNSTEADY.format("[x + i for i in range(9)]"), differ.Difference())
 
 
+@pytest.mark.parametrize("name", mutants.MUTANTS)
+def test_a_fault_can_be_put_in(name):
+    """Its place still exists."""
+    with mutants.MUTANTS[name]():
+        pass
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["IsGuard", "EqualsGuard", "TypeGuard", "changes of lists", "output",
                                   "changes of closures", "changes of dicts and attributes"])

@@ -23,8 +23,8 @@ from sot.codegen.emit import Emitter
 from sot.guards import guards, library_functions, tensor_guards
 from sot.interpreter import trace
 from sot.interpreter.machine import Machine
-from sot.torch_compat.operators import layouts
-from sot.values import numbers
+from sot.interpreter.torch_ops.data_sizes import float_arguments, refused_numbers
+from sot.torch_compat.operators import layouts, trials
 from sot.values.callables import CellValue
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue
 
@@ -65,7 +65,7 @@ COMPILED: dict[str, Mutant] = {     # found with a backend that compiles
     "weights saved by later parts": both(without(independent_results, "is_saved_later", False),
                                          without(pieces, "is_saved_later", False)),
     "other memory": without(compile_graph, "resizes_memory", False),
-    "numbers that do not fit": without(numbers, "fits", True),
+    "numbers that do not fit": without(float_arguments, "fits", True),
 }
 MUTANTS: dict[str, Mutant] = {
     **{kind.__name__: without_guards(kind) for kind in GUARDS},
@@ -80,6 +80,8 @@ MUTANTS: dict[str, Mutant] = {
     "positions of iterators": without(Emitter, "set_position"),
     "undoing at a break": without(Machine, "undoable"),
     "layouts of kernels": without(layouts, "as_kernel", argument=3),
+    "refused numbers": without(refused_numbers, "keep"),
+    "kernels that are missing": without(trials, "error_of", ""),
     **COMPILED,
 }
 

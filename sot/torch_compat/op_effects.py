@@ -168,12 +168,16 @@ def has_symbol(value: Any) -> bool:
 def is_outside(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
                ) -> bool:
     """Whether the tensor's memory may not have all of these places."""
-    if 0 in size:
-        return False
     offset = tensor.storage_offset() if storage_offset is None else storage_offset
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=False))
-    memory = tensor.untyped_storage().nbytes()
-    return type(memory) is not int or (last + 1) * tensor.itemsize > memory
+    places, memory = number_of_places(size, stride, offset), tensor.untyped_storage().nbytes()
+    return type(places) is not int or type(memory) is not int or places * tensor.itemsize > memory
+
+
+def number_of_places(size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
+    """How many elements a memory needs for these sizes and strides, which may be symbols."""
+    if any(type(n) is int and n == 0 for n in size):
+        return 0
+    return (storage_offset or 0) + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=False))
 
 
 def has_too_small(args: Sequence[Any]) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 
+from sot.graph import TensorRef
 from sot.graph.fake_rules import is_sparse, on_packed, recurrence
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.graph.regions import shares_memory
@@ -16,6 +18,7 @@ from sot.interpreter.objects import tensor_facts
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
 from sot.torch_compat.autograd_nodes import refused
+from sot.torch_compat.op_effects import is_contiguous_or_false, number_of_places
 from sot.torch_compat.operators.layouts import order_of
 from sot.values.base import TRUE, Value
 from sot.values.tensor import TensorValue
@@ -85,12 +88,21 @@ def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
             and tensor.is_leaf and not tensor._is_view() and not functions.is_in_transform(tensor))
 
 
-def refuse_offset(m: Machine, name: str, tensor: TensorValue) -> None:
-    """Break at an operation on a place in memory, if the input there does not begin at the start of its memory. The
-    cache of Inductor takes a graph that was compiled for another storage offset.
+def refuse_places(m: Machine, name: str, tensor: TensorValue, call: Call) -> None:
+    """Break at an operation on places in memory, if the input there does not begin at the start of its memory, or does
+    not have all of these places. The cache of Inductor takes a graph that was compiled for another storage offset, and
+    a compiled graph writes only to the elements of its inputs.
     """
     if m.assumptions.interprets:
         return
     inputs = [*tensor_facts.inputs_sharing(m, tensor)]
     if any(tensor_facts.guarded(m, value, "storage_offset") for value in inputs):
         raise Break(Reason.UNSUPPORTED, f"{name} of a tensor with a storage offset")
+    args, kwargs = fx.node.map_aggregate(call[1:], lambda part: part.fake if isinstance(part, TensorRef) else part)
+    places = number_of_places(*args[1:], **kwargs)
+    for value in inputs:
+        has_all: Any = places <= value.fake.numel()
+        if isinstance(has_all, torch.SymBool):
+            has_all = m.symbols.data.is_known_true(has_all)
+        if not (has_all and is_contiguous_or_false(value.fake)):
+            raise Break(Reason.UNSUPPORTED, f"{name} of a part of a tensor's memory")

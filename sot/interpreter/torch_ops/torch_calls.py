@@ -306,7 +306,7 @@ def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known
     if "out" in call[2]:
         refuse_resize(m, kind, name, call)
     if name.rstrip("_") in ("as_strided", "as_strided_copy", "as_strided_scatter") and isinstance(args[0], TensorValue):
-        lost_when_compiled.refuse_offset(m, name, args[0])
+        lost_when_compiled.refuse_places(m, name, args[0], call)
 
 
 def record(m: Machine, name: str, call: known_values.Call, result: Any, written: set[int], seen: bool) -> fx.Node:

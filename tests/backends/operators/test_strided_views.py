@@ -48,3 +48,40 @@ def test_results_are_pythons(fn, backend, monkeypatch):
         torch.manual_seed(0)
         return [f(x), f(x), x, torch.rand(2)]
     torch.testing.assert_close(outcome(sot.to_static(fn, backend=backend)), outcome(fn), check_stride=True)
+
+
+def changed_places(x):
+    y = x.as_strided((4,), (1,))
+    y += 0.5
+    return y
+
+
+def read_places(x):
+    return x.as_strided((4,), (1,)) + 1
+
+
+INPUTS = {
+    "whole": lambda: torch.arange(4.0), "larger": lambda: torch.arange(8.0), "a part": lambda: torch.arange(8.0)[:3],
+    "every other": lambda: torch.arange(8.0)[::2], "a column": lambda: torch.arange(8.0).view(4, 2)[:, 0],
+    "transposed": lambda: torch.arange(8.0).view(2, 4).t(), "later": lambda: torch.arange(8.0)[2:],
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("fn", [changed_places, read_places])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_places_beside_the_elements_of_an_input(backend, fn, kind):
+    """AOTAutograd writes only to the elements of its inputs."""
+    captured = sot.to_static(fn, backend=backend)
+    for _ in range(2):
+        x, y = INPUTS[kind](), INPUTS[kind]()
+        assert torch.equal(captured(x), fn(y))
+        assert torch.equal(torch.as_strided(x, (8,), (1,), 0) if kind != "whole" else x,
+                           torch.as_strided(y, (8,), (1,), 0) if kind != "whole" else y)
+
+
+def test_places_of_a_whole_input_are_in_the_graph():
+    captured = sot.to_static(lambda x: x.as_strided((x.shape[0],), (1,)).add_(1), backend="aot_eager")
+    for n in (5, 6, 7):
+        captured(torch.arange(float(n)))
+    assert [c.stopped for c in sot.translation_of(captured).captures] == [None, None]

@@ -74,6 +74,13 @@ def converted(value: str, source: str, dtype: str) -> str:
     return value + "".join(f".to({TYPES[step]})" for step in steps)
 
 
+def filled(shape: str, value: str, dtype: str) -> str:
+    """The expression for a block of one value. The interpreter of Triton 3.7 makes no constant of bfloat16."""
+    if dtype == "bf16":
+        return converted(f"tl.full({shape}, {value}, tl.float32)", "f32", dtype)
+    return f"tl.full({shape}, {value}, {TYPES[dtype]})"
+
+
 def literal(value: float | int | bool) -> str:
     """A number in Triton's notation."""
     text = repr(value)

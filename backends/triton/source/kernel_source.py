@@ -11,7 +11,17 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
-from sot.backends.triton.source.expressions import COMBINE, REDUCE, SCAN, SUM_ROWS, TYPES, converted, literal, written
+from sot.backends.triton.source.expressions import (
+    COMBINE,
+    REDUCE,
+    SCAN,
+    SUM_ROWS,
+    TYPES,
+    converted,
+    filled,
+    literal,
+    written,
+)
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import LINE, Kernel, Stmt, Store, points, stages
 from sot.graph.kernels.ops import BYTES, REDUCTIONS, SCANS, neutral
@@ -165,8 +175,8 @@ class Writer:
         if not reductions and not stores:
             return
         for stmt in reductions:
-            start = literal(neutral(stmt.op, stmt.dtype))
-            yield f"{stmt.name}_all = tl.full([ROWS, COLUMNS], {start}, {TYPES[stmt.dtype]})"
+            start = filled("[ROWS, COLUMNS]", literal(neutral(stmt.op, stmt.dtype)), stmt.dtype)
+            yield f"{stmt.name}_all = {start}"
         yield f"for start in range(0, {self.kernel.width}, COLUMNS):"
         yield f"    r = start + tl.arange(0, COLUMNS)[None, :]{self.wide}"
         yield from ("    " + line for line in self._columns())
@@ -213,7 +223,7 @@ class Writer:
     def _expression(self, stmt: Stmt) -> str:
         match stmt.op:
             case "const":
-                return f"tl.full({self._one()}, {literal(stmt.value)}, {TYPES[stmt.dtype]})"
+                return filled(self._one(), literal(stmt.value), stmt.dtype)
             case "index":
                 assert stmt.index is not None
                 return self._position_of(stmt.index)

@@ -88,18 +88,21 @@ def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
             and tensor.is_leaf and not tensor._is_view() and not functions.is_in_transform(tensor))
 
 
-def refuse_places(m: Machine, name: str, tensor: TensorValue, call: Call) -> None:
+def refuse_places(m: Machine, name: str, tensor: Value | None, call: Call) -> None:
     """Break at an operation on places in memory, if the input there does not begin at the start of its memory, or does
     not have all of these places. The cache of Inductor takes a graph that was compiled for another storage offset, and
     a compiled graph writes only to the elements of its inputs.
     """
     if m.assumptions.interprets:
         return
+    if not isinstance(tensor, TensorValue):
+        raise Break(Reason.UNSUPPORTED, f"{name} with its input as a keyword")
     inputs = [*tensor_facts.inputs_sharing(m, tensor)]
     if any(tensor_facts.guarded(m, value, "storage_offset") for value in inputs):
         raise Break(Reason.UNSUPPORTED, f"{name} of a tensor with a storage offset")
     args, kwargs = fx.node.map_aggregate(call[1:], lambda part: part.fake if isinstance(part, TensorRef) else part)
-    places = number_of_places(*args[1:], **kwargs)
+    values = [part for part in args[1:] if not isinstance(part, torch.Tensor)]      # what is scattered
+    places = number_of_places(*values, **{key: part for key, part in kwargs.items() if key != "src"})
     for value in inputs:
         has_all: Any = places <= value.fake.numel()
         if isinstance(has_all, torch.SymBool):

@@ -305,8 +305,8 @@ def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known
         raise Break(Reason.UNSUPPORTED, f"{name}, which returns a quantized tensor,")
     if "out" in call[2]:
         refuse_resize(m, kind, name, call)
-    if name.rstrip("_") in ("as_strided", "as_strided_copy", "as_strided_scatter") and isinstance(args[0], TensorValue):
-        lost_when_compiled.refuse_places(m, name, args[0], call)
+    if name.rstrip("_") in ("as_strided", "as_strided_copy", "as_strided_scatter"):
+        lost_when_compiled.refuse_places(m, name, args[0] if args else None, call)
 
 
 def record(m: Machine, name: str, call: known_values.Call, result: Any, written: set[int], seen: bool) -> fx.Node:

@@ -90,12 +90,3 @@ def calls_operator(function: Any) -> bool:
     """Whether a builtin function is an operation of torch's own, whose operator has its name."""
     module, name = function.__module__, function.__name__
     return module in OPERATION_MODULES or module in VARIABLE_FUNCTIONS and hasattr(variable_functions, name)
-
-
-def is_of_torch(function: Any) -> bool:
-    """Whether a function, method or operator is torch's own."""
-    owner = getattr(function, "__objclass__", function)
-    module = getattr(owner, "__module__", None) or ""
-    if module.startswith("torch._ops."):
-        return module.rpartition(".")[2] in ("aten", "prim", "prims")
-    return module.partition(".")[0] == "torch"

@@ -115,6 +115,15 @@ def refusing(kernel: Any) -> str:
     return name if name in REFUSE_VALUES or (name.startswith("linalg_") and name not in HARMLESS) else ""
 
 
+def is_of_torch(function: Any) -> bool:
+    """Whether a function, method or operator is torch's own."""
+    owner = getattr(function, "__objclass__", function)
+    module = getattr(owner, "__module__", None) or ""
+    if module.startswith("torch._ops."):
+        return module.rpartition(".")[2] in TORCHS_OWN
+    return module.partition(".")[0] == "torch"
+
+
 def is_for_effects(target: Any) -> bool:
     """Whether an operator of a program returns nothing and changes no argument, so that it is called for what else it
     does. Compilers remove most of these.

@@ -85,3 +85,14 @@ def test_places_of_a_whole_input_are_in_the_graph():
     for n in (5, 6, 7):
         captured(torch.arange(float(n)))
     assert [c.stopped for c in sot.translation_of(captured).captures] == [None, None]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [
+    lambda x: torch.as_strided(input=x, size=(2,), stride=(2,)), lambda x: x.as_strided(stride=(1,), size=(3,)),
+    lambda x: torch.as_strided_scatter(x, src=torch.ones(2), size=(2,), stride=(1,)),
+    lambda x: x.as_strided_scatter(torch.ones(2), (2,), (1,), 1)])
+def test_arguments_by_name(fn, backend):
+    captured = sot.to_static(fn, backend=backend)
+    assert torch.equal(captured(torch.arange(4.0)), fn(torch.arange(4.0)))
+    assert not any("capture failed" in str(c.stopped) for c in sot.translation_of(captured).captures)

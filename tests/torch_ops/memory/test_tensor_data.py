@@ -208,3 +208,17 @@ def test_code_that_branches_on_how_often_a_tensor_was_changed(backend):
     for x in (torch.arange(3.0), torch.ones(3)):
         want, got = fn(x), translated(x)
         assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
+
+
+def test_data_set_in_inference_mode():
+    """PyTorch takes the version off a tensor whose memory is given to one of inference mode."""
+    def program(x):
+        x = x + 1
+        with torch.inference_mode():
+            y = torch.zeros(3, 4)
+            y.data = x.data
+            z = y * 2
+        return z
+    captured = sot.to_static(program, backend="eager")
+    assert torch.equal(captured(X), program(X))
+    assert not any("capture failed" in str(c.stopped) for c in sot.translation_of(captured).captures)

@@ -23,7 +23,6 @@ from sot.interpreter.builtins.containers import subscript
 from sot.interpreter.builtins.containers.lookups import refuse_many
 from sot.interpreter.builtins.operators import COMPARE, equality
 from sot.polyfills import containers as fill
-from sot.polyfills import iteration as lists
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
@@ -78,7 +77,7 @@ def new_list(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         return ListValue([])
     found = iteration.listed_items(m, args[0]) if len(args) == 1 else None
-    return m.enter(lists.listed, args) if found is None else ListValue(list(found))
+    return m.enter(fill.listed, args) if found is None else ListValue(list(found))
 
 
 @handles(tuple)

@@ -21,8 +21,7 @@ from sot.guards.draws import Drawn
 from sot.interpreter.control_flow import failures
 from sot.interpreter.torch_ops import elements
 from sot.support.errors import Break, Reason
-from sot.torch_compat.functions import is_of_torch
-from sot.torch_compat.op_effects import limits
+from sot.torch_compat.op_effects import is_of_torch, limits
 from sot.torch_compat.operators import trials
 from sot.values.base import Const, Value
 from sot.values.deferred_scalars import DeferredScalar

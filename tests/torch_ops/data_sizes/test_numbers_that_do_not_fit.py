@@ -111,6 +111,7 @@ CASES = {   # an operation, the dtype of the tensor, numbers of which the operat
     "a subscript": (lambda x, v: x.__getitem__(v), torch.float32, (1, 2, 3, 9)),
     "a subscript to store to": (lambda x, v: x.__setitem__(v, 1), torch.float32, (1, 2, 3, 9)),
     "a step in memory": (lambda x, v: x.as_strided((2, 2), (v, 1)), torch.float32, (1, 2, 20)),
+    "a constant step": (lambda x, v: x.as_strided((2, 2), (20 if v > 2 else 1, 1)), torch.float32, (1, 20)),
     "a class": (lambda x, v: F.nll_loss(x[None], torch.tensor([v])), torch.int64, (1, 2, 3)),
 }
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 
-from sot.polyfills.iteration import ask_length, elements, listed, listed_for_tuple, sort_order
+from sot.polyfills.iteration import ask_length, elements, listed, listed_for_tuple, sort_order, started
 
 
 def new_tuple(iterable):
@@ -42,11 +42,11 @@ def set_init(self, iterable):
 
 
 def set_slice(self, key, iterable):
-    list.__setitem__(self, key, elements(iterable))
+    list.__setitem__(self, key, listed(iter(iterable)))
 
 
 def extend(self, iterable):
-    is_list, iterator = isinstance(self, list), iter(iterable)
+    is_list, iterator = isinstance(self, list), started(iterable)
     append = list.append if is_list else deque.append
     if is_list:
         ask_length(iterable)

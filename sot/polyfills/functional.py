@@ -1,9 +1,11 @@
 """functools, operator, copy and random in Python, where they call user code or change its containers."""
 from __future__ import annotations
 
+from sot.polyfills.iteration import started
+
 
 def reduce(function, iterable):
-    iterator = iter(iterable)
+    iterator = started(iterable)
     try:
         value = next(iterator)
     except StopIteration:

@@ -1,9 +1,41 @@
 """Builtins that consume iterables, in Python, for elements that user code makes."""
 from __future__ import annotations
 
+import operator
 from types import FunctionType
 
 from sot.bytecode import CLOSE_ANSWERS, TUPLE_ASKS_LENGTH
+
+
+# ---- the iterator of an iterable
+class Steps:
+    """An iterator whose class has an ``__iter__`` of its own, or none: loops over this one do not call that."""
+
+    __slots__ = ("iterator",)
+
+    def __init__(self, iterator):
+        self.iterator = iterator
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.iterator)
+
+
+ITSELF = (lambda self: self).__code__.co_code
+
+
+def has_own_iter(iterator):
+    """Whether ``iter(iterator)`` does more than to answer with the iterator."""
+    method = getattr(type(iterator), "__iter__", None)
+    return method is None or isinstance(method, FunctionType) and method.__code__.co_code != ITSELF
+
+
+def started(iterable):
+    """``iter(iterable)``, for a polyfill that loops over it. What C code iterates is asked for its iterator once."""
+    iterator = iter(iterable)
+    return Steps(iterator) if has_own_iter(iterator) else iterator
 
 
 # ---- lists
@@ -38,7 +70,7 @@ def check_hint(kind, iterable):
 
 def listed(iterable):
     """``list(iterable)``"""
-    iterator = iter(iterable)
+    iterator = started(iterable)
     ask_length(iterable)
     return elements(iterator)
 
@@ -105,11 +137,11 @@ def close_generator(generator):
 
 
 def range_(*args):
-    return range(*[arg.__index__() for arg in args])
+    return range(*[operator.index(arg) for arg in args])
 
 
 def enumerate_(iterable, start):
-    return enumerated(iter(iterable), start)
+    return enumerated(started(iterable), start)
 
 
 def enumerated(iterator, i):
@@ -119,7 +151,7 @@ def enumerated(iterator, i):
 
 
 def zip_(*iterables):
-    return zipped(tuple([iter(i) for i in iterables]))
+    return zipped(tuple([started(i) for i in iterables]))
 
 
 def zipped(iterators):
@@ -136,7 +168,7 @@ def zipped(iterators):
 
 
 def zip_strictly(*iterables):
-    return zipped_strictly(tuple([iter(i) for i in iterables]))
+    return zipped_strictly(tuple([started(i) for i in iterables]))
 
 
 def zipped_strictly(iterators):
@@ -163,8 +195,8 @@ def _others(i):
 
 def map_(function, *iterables):
     if len(iterables) == 1:
-        return mapped(function, iter(iterables[0]))
-    return mapped_many(function, tuple([iter(i) for i in iterables]))
+        return mapped(function, started(iterables[0]))
+    return mapped_many(function, tuple([started(i) for i in iterables]))
 
 
 def mapped(function, iterator):
@@ -179,8 +211,8 @@ def mapped_many(function, iterators):
 
 def filter_(function, iterable):
     if function is None or function is bool:
-        return filtered_by_truth(iter(iterable))
-    return filtered(function, iter(iterable))
+        return filtered_by_truth(started(iterable))
+    return filtered(function, started(iterable))
 
 
 def filtered(function, iterator):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from sot.polyfills.iteration import ask_length, listed_for_tuple
+from sot.polyfills.iteration import ask_length, listed_for_tuple, started
 from sot.support.user_annotations import graph_break
 
 SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
@@ -18,7 +18,7 @@ def apply_mapping(function, args, kwargs):
 
 
 def extend(items, iterable):
-    iterator = iter(iterable)
+    iterator = started(iterable)
     ask_length(iterable)
     for item in iterator:
         items.append(item)
@@ -81,8 +81,15 @@ def take(iterable, most):
     return found
 
 
-def collect(iterable):
-    return [*iterable]
+def collect(iterable, before):
+    """All elements for ``a, b, *rest = iterable``: the iterator itself is made a list behind the first ones."""
+    iterator, found = iter(iterable), []
+    while len(found) < before:
+        try:
+            found.append(next(iterator))
+        except StopIteration:
+            return found
+    return [*found, *iterator]
 
 
 def raise_class(cls):

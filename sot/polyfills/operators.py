@@ -4,6 +4,9 @@ Candidates come as ``((bound method, argument), ...)`` in the order in which Pyt
 """
 from __future__ import annotations
 
+import operator
+import sys
+
 
 def binary_answer(candidates, message):
     """The first answer that is not NotImplemented."""
@@ -20,7 +23,7 @@ def repetition(candidates, sequence, count):
         result = method(argument)
         if result is not NotImplemented:
             return result
-    return sequence * count.__index__()
+    return sequence * fitting(count, OverflowError)
 
 
 def equality_answer(candidates, default):
@@ -91,42 +94,6 @@ def equal_ordered_dicts(a, b):
     return equal_dicts(a, b) and list(a) == list(b)
 
 
-def checked_bool(method):
-    """``bool(obj)`` by its ``__bool__``."""
-    result = method()
-    if result is True or result is False:
-        return result
-    raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
-
-
-def checked_length(method):
-    """``bool(obj)`` by its ``__len__``."""
-    length = method()
-    if length < 0:
-        raise ValueError("__len__() should return >= 0")
-    return length > 0
-
-
-def checked_int(method):
-    """``int(obj)`` by its ``__int__`` or ``__index__``."""
-    result = method()
-    if not isinstance(result, int):
-        raise TypeError(f"__int__ returned non-int (type {type(result).__name__})")
-    return result
-
-
-def checked_float(method):
-    """``float(obj)`` by its ``__float__``."""
-    result = method()
-    if not isinstance(result, float):
-        raise TypeError(f"__float__ returned non-float (type {type(result).__name__})")
-    return float(result)
-
-
-def plain_call(method):
-    return method()
-
-
 def not_(value):
     """``operator.not_``"""
     return not value
@@ -180,7 +147,15 @@ def member(container, item):
 
 def item_by_index(items, key):
     """``items[key]`` with a key that has an ``__index__`` of its own."""
-    return items[key.__index__()]
+    return items[fitting(key, IndexError)]
+
+
+def fitting(key, error):
+    """``operator.index(key)`` as a ``Py_ssize_t``"""
+    position = operator.index(key)
+    if not -sys.maxsize - 1 <= position <= sys.maxsize:
+        raise error(f"cannot fit {type(key).__name__!r} into an index-sized integer")
+    return position
 
 
 # ---- keys and items of dicts

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 
-from sot.polyfills import iteration, itertools_
+from sot.polyfills import iteration
+from sot.polyfills.modules import itertools_
 from sot.support.registry import Registry
 
 NOT_YET = object()

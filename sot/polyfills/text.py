@@ -3,7 +3,7 @@ from __future__ import annotations
 
 
 def join(separator, iterable):
-    return separator.join(list(iterable))
+    return separator.join(list(iter(iterable)))
 
 
 def substituted(function, text, matches):

@@ -123,6 +123,7 @@ def output() -> Iterator[Output]:
             warnings.simplefilter("default")
             warnings.simplefilter("ignore", RecompileWarning)   # it is ours, and promised
             warnings.filterwarnings("ignore", "Truncating the start")     # its place is the graph: known
+            warnings.filterwarnings("ignore", ".*degrees of freedom")       # likewise
             warnings.filterwarnings("ignore", "To copy construct")      # what is compiled warns once
             warnings.filterwarnings("ignore", "Casting complex values to real")     # once for each place in torch's C++
             yield stream

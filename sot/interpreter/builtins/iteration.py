@@ -8,18 +8,22 @@ from __future__ import annotations
 import collections
 import enum
 import itertools
+import types
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from sot.bytecode import TUPLE_ASKS_LENGTH
+from sot.guards.guards import IsGuard
+from sot.guards.origin import ClassAttr, known
 from sot.guards.terms import leaves
 from sot.interpreter.builtins.common import (
     call_slot,
     foldable,
     has_own_index,
     index_of,
+    is_native,
     is_none,
     no_keywords,
     overridden,
@@ -37,8 +41,9 @@ from sot.interpreter.torch_ops.overrides import asked
 from sot.polyfills import iteration as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
-from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
+from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value, boolean
 from sot.values.callables import known_function
+from sot.values.constants import cannot_change
 from sot.values.iterators import (
     CombinedIterator,
     DictIterator,
@@ -226,6 +231,16 @@ def iter_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) == 2:
         return generator(m, polyfill.until_sentinel, *args)
     return get_iter(m, *take("iter", args, kwargs, "object", required=1))
+
+
+@handles(polyfill.has_own_iter)
+def has_own_iter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    method, owner = lookup(m, args[0].pytype, "__iter__")
+    if is_native(method):
+        return boolean(False)
+    if method is not ABSENT and not cannot_change(owner):
+        m.guard(IsGuard(ClassAttr(known(owner, owner.__qualname__), "__iter__"), method))
+    return boolean(not isinstance(method, types.FunctionType) or method.__code__.co_code != polyfill.ITSELF)
 
 
 @handles(next)

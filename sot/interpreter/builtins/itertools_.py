@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import count_of, fits, index_of, is_none, no_keywords, take, throw_like
 from sot.interpreter.builtins.iteration import generator, known_items
-from sot.polyfills import itertools_ as polyfill
+from sot.polyfills.modules import itertools_ as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import NONE, Const, NotConstant, Value, boolean

@@ -12,7 +12,6 @@ import torch
 from sot.guards.class_guards import SubclassesGuard
 from sot.guards.origin import ById, known
 from sot.interpreter.builtins.common import (
-    call_slot,
     foldable,
     is_native,
     is_none,
@@ -21,6 +20,7 @@ from sot.interpreter.builtins.common import (
     slot,
     take,
 )
+from sot.interpreter.builtins.numbers import conversions
 from sot.interpreter.namespaces import variable
 from sot.interpreter.objects import attribute_stores, attributes, class_statements, introspection
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
@@ -197,7 +197,7 @@ def name_of(m: Machine, value: Value, what: str) -> str:
     if not isinstance(value, Const) or not isinstance(value.real, str):
         if issubclass(value.pytype, str):       # its text is known only after the graph
             raise Break(Reason.UNSUPPORTED, f"{what}: {value} as the name of an attribute")
-        m.throw(TypeError, f"{what}: attribute name must be string, not {value.pytype.__name__!r}")
+        m.throw(TypeError, f"attribute name must be string, not {value.pytype.__name__!r}")
     return value.constant()
 
 
@@ -332,7 +332,7 @@ def hash_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         m.throw(TypeError, f"unhashable type: {value.pytype.__name__!r}")
     raw = slot(m, value, "__hash__")
     if isinstance(raw, types.FunctionType) and not foldable(value, "__hash__"):
-        return call_slot(m, value, "__hash__", [])  # type: ignore[return-value]
+        return conversions.by_method(m, hash, value, "__hash__")
     if isinstance(value, Const) and raw is not object.__hash__ and not isinstance(value.real, type):
         return run_native(m, hash, value.real)
     if isinstance(value, TupleValue) and raw in (tuple.__hash__, torch.Size.__hash__):

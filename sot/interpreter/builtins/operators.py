@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sot.interpreter.builtins import tensor_numbers
 from sot.interpreter.builtins.common import (
     EXACT,
     NOT_IMPLEMENTED,
@@ -31,6 +30,7 @@ from sot.interpreter.builtins.common import (
     unsupported,
 )
 from sot.interpreter.builtins.containers import hosted
+from sot.interpreter.builtins.numbers import conversions, of_tensors
 from sot.interpreter.numpy_ops import numpy_arrays, numpy_functions
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
@@ -38,10 +38,10 @@ from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.torch_ops.constructors import specimens
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
+from sot.polyfills import special_methods
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values import other_numbers
-from sot.values.arrays import ArrayValue
 from sot.values.base import ANSWERS, ENTERED, Const, Opaque, Value, boolean, has_only_identity
 from sot.values.callables import BoundMethod
 from sot.values.constants import is_constant
@@ -51,7 +51,7 @@ from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, Tupl
 from sot.values.objects.hosted import HostedValue
 from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue, is_tensor
-from sot.values.text import TextValue, joined, made_later, percent_of_numbers
+from sot.values.text import joined, made_later, percent_of_numbers
 from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return deferred_scalars.binary(m, symbol, a, b)
     if numpy_arrays.among(a, b):
         return numpy_functions.operate(m, function, a, b, inplace=INPLACE[symbol][0] if inplace else None)
-    if tensor_numbers.is_one(a, b):
-        return tensor_numbers.binary(m, symbol, a, b)
+    if of_tensors.is_one(a, b):
+        return of_tensors.binary(m, symbol, a, b)
     if (varying := other_numbers.arithmetic(m, plain, a, b)) is not None:
         return varying
     if plain == "%" and a.pytype is str and isinstance(a, Const) and (shown := percent_of_numbers(m, a, b)) is not None:
@@ -209,8 +209,8 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return deferred_scalars.compared(m, symbol, a, b)
     if numpy_arrays.among(a, b):
         return numpy_functions.operate(m, function, a, b)
-    if tensor_numbers.is_one(a, b):
-        return tensor_numbers.binary(m, symbol, a, b)
+    if of_tensors.is_one(a, b):
+        return of_tensors.binary(m, symbol, a, b)
     if (known := other_numbers.compared(m, symbol, a, b)) is not None:
         return known
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
@@ -355,11 +355,9 @@ def truth(m: Machine, value: Value) -> bool | Any:
     refuse_opaque(value)
     if isinstance(value, Const) and foldable(value, "__bool__") and foldable(value, "__len__"):
         return bool(value.real)
-    for name, check in (("__bool__", polyfill.checked_bool), ("__len__", polyfill.checked_length)):
-        raw = slot(m, value, name)
-        if raw is not None:
-            method = attributes.special_method(m, value, name)
-            return m.enter(check, [method])
+    for name, check in (("__bool__", special_methods.truth), ("__len__", special_methods.is_nonempty)):
+        if slot(m, value, name) is not None:
+            return conversions.enter(m, check, value, name)
     return True
 
 
@@ -451,50 +449,3 @@ def round_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def _needs(m: Machine, name: str, value: Value) -> Any:
     refuse_opaque(value)
     raise Break(Reason.OPERATION_FAILED, f"{name}() of {value}")
-
-
-WANTED = {int: "argument must be a string, a bytes-like object or a real number",
-          float: "argument must be a string or a real number", complex: "first argument must be a string or a number"}
-
-
-def _number(kind: type, *names: str) -> Any:
-    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        values = [*args, *kwargs.values()]
-        if all(isinstance(v, Const) and all(foldable(v, n) for n in names) for v in values):
-            return run_native(m, kind, *(v.real for v in args), **{k: v.real for k, v in kwargs.items()})
-        if len(args) == len(values) == 1 and isinstance(args[0], ArrayValue) and kind is not complex:
-            return numpy_functions.item(m, args[0], kind)
-        if len(values) == 1 and isinstance(args[0] if args else None, TensorValue):
-            return torch_call(m, "call_function", kind, args, {})
-        if len(args) == 1 and not kwargs:
-            refuse_opaque(args[0])
-            for name in names:
-                raw = slot(m, args[0], name)
-                if raw is not None and not is_native(raw):
-                    method = attributes.special_method(m, args[0], name)
-                    check = polyfill.checked_int if kind is int or name == "__index__" else polyfill.checked_float
-                    return m.enter(check if kind is not complex else polyfill.plain_call, [method])
-            if isinstance(args[0], TextValue):
-                raise Break(Reason.TENSOR_VALUE, f"{kind.__name__}() of text that contains it")
-            m.throw(TypeError, f"{kind.__name__}() {WANTED[kind]}, not {args[0].pytype.__name__!r}")
-        raise Break(Reason.UNSUPPORTED, f"{kind.__name__}() of these arguments")
-    return handler
-
-
-HANDLERS[int] = _number(int, "__int__", "__index__")
-HANDLERS[float] = _number(float, "__float__", "__index__")
-HANDLERS[complex] = _number(complex, "__complex__", "__float__", "__index__")
-
-
-@handles(operator.index)
-def index(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    value = take("index", args, kwargs, "a", required=1)[0]
-    if isinstance(value, Const) and foldable(value, "__index__"):
-        return run_native(m, operator.index, value.real)
-    if isinstance(value, TensorValue):
-        return torch_call(m, "call_function", operator.index, [value], {})
-    result = call_slot(m, value, "__index__", [])
-    if result is None:
-        m.throw(TypeError, f"{value.pytype.__name__!r} object cannot be interpreted as an integer")
-    return result  # type: ignore[return-value]
-

@@ -20,7 +20,7 @@ from sot.graph.regions import has_memory, if_else
 from sot.guards import draws
 from sot.guards.assumptions import Part, Point, RestartCapture
 from sot.guards.terms import Term, leaves
-from sot.interpreter.builtins import tensor_numbers
+from sot.interpreter.builtins.numbers import of_tensors
 from sot.interpreter.torch_ops.torch_calls import note_written, torch_call
 from sot.torch_compat.functions import is_in_transform
 from sot.values import deferred_scalars
@@ -108,7 +108,7 @@ def compared(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
     """
     if not (may_be_drawn(a) and is_exact(b) or may_be_drawn(b) and is_exact(a)) or not may_be(m):
         return None
-    return tensor_numbers.binary(m, symbol, *(in_graph(m, v) if may_be_drawn(v) else v for v in (a, b)))
+    return of_tensors.binary(m, symbol, *(in_graph(m, v) if may_be_drawn(v) else v for v in (a, b)))
 
 
 def may_be_drawn(value: Value) -> bool:

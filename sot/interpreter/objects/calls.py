@@ -19,8 +19,8 @@ from sot.guards.guards import short
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.classes import SEEN_THROUGH
 from sot.interpreter.builtins.common import fold
-from sot.interpreter.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
-from sot.interpreter.builtins.numbers_ import may_vary, of_numbers
+from sot.interpreter.builtins.numbers.varying import FUNCTIONS as OF_NUMBERS
+from sot.interpreter.builtins.numbers.varying import may_vary, of_numbers
 from sot.interpreter.builtins.pure import PURE
 from sot.interpreter.effects import progress_bars
 from sot.interpreter.entering import make_coroutine, make_generator

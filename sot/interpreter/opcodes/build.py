@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import Instr
 from sot.interpreter.builtins import operators
@@ -156,24 +156,23 @@ def fill(m: Machine, table: DictValue, other: DictValue) -> None:
 
 
 # ---- taking apart
-def elements_of(m: Machine, frame: Frame, value: Value, most: int | None) -> list[Value] | None:
-    """The elements to unpack. None: user code was entered, and the instruction will run again on a list."""
+def elements_of(m: Machine, frame: Frame, value: Value, how: Any, count: int) -> list[Value] | None:
+    """The elements to unpack. None: user code was entered, and the instruction will run again on a list. ``how`` is the
+    polyfill that takes them one by one.
+    """
     elements = None if isinstance(value, IteratorValue) else known_items(m, value)
     if elements is None:
         if not is_iterable(m, value):
             m.throw(TypeError, f"cannot unpack non-iterable {value.pytype.__name__} object")
         frame.pc = frame.last
-        if most is None:
-            m.enter(language.collect, [value])
-        else:
-            m.enter(language.take, [value, Const(most)])
+        m.enter(how, [value, Const(count)])
     return elements
 
 
 @op("UNPACK_SEQUENCE")
 def unpack_sequence(m: Machine, frame: Frame, instr: Instr) -> None:
     count, unpacked = instr.arg, frame.stack.pop()
-    elements = elements_of(m, frame, unpacked, count + 1)
+    elements = elements_of(m, frame, unpacked, language.take, count + 1)
     if elements is None:
         return
     if len(elements) < count:
@@ -196,7 +195,7 @@ def too_many(unpacked: Value, count: int, got: int) -> str:
 @op("UNPACK_EX")
 def unpack_ex(m: Machine, frame: Frame, instr: Instr) -> None:
     before, after = instr.arg
-    elements = elements_of(m, frame, frame.stack.pop(), None)
+    elements = elements_of(m, frame, frame.stack.pop(), language.collect, before)
     if elements is None:
         return
     if len(elements) < before + after:

@@ -102,6 +102,7 @@ CASES = {   # an operation, the dtype of the tensor, numbers of which the operat
     "a width": (lambda x, v: F.smooth_l1_loss(x, x, beta=v), torch.float32, (0.5, 0.25, -1.0)),
     "a divisor": (lambda x, v: F.celu(x, v), torch.float32, (0.5, 0.25, 0.125, 0.0)),
     "a whole divisor": (lambda x, v: F.celu(x, v), torch.float32, (1, 2, 3, 0)),
+    "a flag as a divisor": (lambda x, v: F.celu(x, v), torch.float32, (True, False)),
     "bounds in order": (lambda x, v: x.uniform_(0.3, v), torch.float32, (0.5, 0.6, 0.7, 0.1)),
     "a bound": (lambda x, v: x.uniform_(0, v), torch.float32, (0.5, 0.25, math.nan)),
     "an exponent": (operator.pow, torch.int64, (2, 3, 4, -1)),

@@ -257,8 +257,9 @@ def get(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(*both("pop"))
 def pop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, key, default = take("pop", args, kwargs, "self", "key", "default", required=2)
-    table, real = table_of(self_), key_of(m, key)
-    found = table.get(m, real)
+    table = table_of(self_)
+    asks_for_hash = key.pytype.__hash__ is not None or issubclass(self_.pytype, OrderedDict) or table.keys(m)
+    found = table.get(m, real := key_of(m, key)) if asks_for_hash else ABSENT
     if found is ABSENT:
         return key_error(key) if default is None else default
     table.delete(m, real)

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import itertools
 
+from sot.polyfills.iteration import started
+
 
 def over(function, at, *args):
     """A generator of ``function`` over the iterable among the arguments, whose iterator is made at once."""
-    return function(*args[:at], iter(args[at]), *args[at + 1:])
+    return function(*args[:at], started(args[at]), *args[at + 1:])
 
 
 def count(value, step):
@@ -78,7 +80,7 @@ def pairwise(iterator):
 
 def chained(iterator):
     for iterable in iterator:
-        active = iter(iterable)
+        active = started(iterable)
         for item in active:       # noqa: UP028 (followed also where the iterable has a __next__ of its own)
             yield item
 
@@ -98,7 +100,7 @@ def islice(iterator, start, stop, step):
 
 
 def compress(data, selectors):
-    return _compressed(iter(data), iter(selectors))
+    return _compressed(started(data), started(selectors))
 
 
 def _compressed(data, selectors):
@@ -108,7 +110,7 @@ def _compressed(data, selectors):
 
 
 def zip_longest(iterables, fill):
-    return _zipped_longest([iter(iterable) for iterable in iterables], fill)
+    return _zipped_longest([started(iterable) for iterable in iterables], fill)
 
 
 def _zipped_longest(iterators, fill):
@@ -168,7 +170,7 @@ def _group(shared, start, token):
 def tee(iterable, n):
     if n < 0:
         raise ValueError("n must be >= 0")
-    iterator, seen = iter(iterable), []
+    iterator, seen = started(iter(iterable)), []        # C asks twice
     return tuple([_branch(iterator, seen) for _ in range(n)])
 
 
@@ -188,7 +190,7 @@ def _branch(iterator, seen):
 def batched(iterable, n, strict):
     if n < 1:
         raise ValueError("n must be at least one")
-    return _batches(iter(iterable), n, strict)
+    return _batches(started(iterable), n, strict)
 
 
 def _batches(iterator, n, strict):

@@ -25,6 +25,7 @@ from sot.values.classes import is_in_made_class
 from sot.values.constants import is_one_object
 from sot.values.iterators import GeneratorValue
 from sot.values.objects import DELETED, ObjectValue
+from sot.values.objects.instances import dict_of
 from sot.values.tensor import TensorValue
 
 
@@ -177,8 +178,7 @@ class Emitter:
     def fill_attrs(self, name: str, obj: ObjectValue) -> None:
         def fill() -> None:
             if obj._attrs is not None:
-                own = isinstance(obj.pytype.__getattribute__, FunctionType)     # it may not return the __dict__
-                attrs = f"object.__getattribute__({name}, '__dict__')" if own else f"{name}.__dict__"
+                attrs = dict_of(name, obj.pytype)
                 for key, held in obj._attrs.overlay.items():
                     if type(key) is not str:
                         raise NotRebuildable(f"{obj}, whose __dict__ has a key that is no string,")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from . import tensors
+from . import protocols, tensors
 from .world import CHANGES_BETWEEN, INPUTS, NUMBERS
 
 EXPRESSIONS = {
@@ -123,6 +123,8 @@ EXPRESSIONS = {
     ],
     **tensors.EXPRESSIONS,
 }
+for kind, productions in protocols.EXPRESSIONS.items():
+    EXPRESSIONS[kind] = [*EXPRESSIONS.get(kind, ()), *productions]
 
 ASSIGNMENTS = [
     "a = <int>", "b = (<int>) % 9", "c = <int>", "x = <vec>", "y = <vec>", "z = <scalar>", "s = (<str>)[:8]",
@@ -297,7 +299,8 @@ class Writer:
 
     def statement(self, nesting: int, where: frozenset[str]) -> str:
         families = [ASSIGNMENTS, tensors.STATEMENTS, CHANGES, tensors.STATEMENTS, CHANGES, BREAKS, EFFECTS,
-                    tensors.LAYOUTS, tensors.DRAWS, tensors.BOUNDED, tensors.READ, tensors.WEIGHTS, tensors.REFUSED]
+                    tensors.LAYOUTS, tensors.DRAWS, tensors.BOUNDED, tensors.READ, tensors.WEIGHTS, tensors.REFUSED,
+                    protocols.STATEMENTS]
         for name, family in (("loop", IN_LOOP), ("gen", IN_GENERATOR), ("await", IN_COROUTINE),
                              ("handler", IN_HANDLER)):
             families += [family] * (name in where)

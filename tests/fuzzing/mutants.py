@@ -24,7 +24,10 @@ from sot.guards import guards, library_functions, tensor_guards
 from sot.interpreter import trace
 from sot.interpreter.machine import Machine
 from sot.interpreter.torch_ops.data_sizes import float_arguments, refused_numbers
+from sot.polyfills import iteration, special_methods
+from sot.support.registry import HANDLERS
 from sot.torch_compat.operators import layouts, trials
+from sot.values.base import boolean
 from sot.values.callables import CellValue
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue
 
@@ -47,6 +50,19 @@ def without_guards(kind: type) -> Mutant:
 def without(owner: Any, name: str, result: Any = None, argument: int | None = None) -> Mutant:
     """A function does nothing: it returns that result, or that argument."""
     return lambda: mock.patch.object(owner, name, lambda *args: result if argument is None else args[argument])
+
+
+def handled(function: Any, handler: Callable[..., Any]) -> Mutant:
+    """Calls of a function are answered by this handler."""
+    @contextmanager
+    def changed() -> Iterator[None]:
+        plain = HANDLERS[function]
+        dict.__setitem__(HANDLERS, function, handler)
+        try:
+            yield
+        finally:
+            dict.__setitem__(HANDLERS, function, plain)
+    return changed
 
 
 def both(first: Mutant, second: Mutant) -> Mutant:
@@ -82,6 +98,8 @@ MUTANTS: dict[str, Mutant] = {
     "layouts of kernels": without(layouts, "as_kernel", argument=3),
     "refused numbers": without(refused_numbers, "keep"),
     "kernels that are missing": without(trials, "error_of", ""),
+    "iterators asked once": handled(iteration.has_own_iter, lambda m, args, kwargs: boolean(False)),
+    "results of special methods": handled(special_methods.answer, lambda m, args, kwargs: args[3]),
     **COMPILED,
 }
 

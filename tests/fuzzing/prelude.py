@@ -167,6 +167,60 @@ class Base:
         return f"{type(self).__name__}({self.n})"
 
 
+class Loader:
+    def __init__(self, items):
+        self.items, self.at, self.epochs = items, 0, 0
+
+    def over(self, items):
+        self.items = items
+        return self
+
+    def __iter__(self):
+        self.epochs += 1
+        self.at = 0
+        return self
+
+    def __next__(self):
+        if self.at >= min(len(self.items), 6):
+            raise StopIteration
+        self.at += 1
+        return self.items[self.at - 1]
+
+
+class Cursor:
+    def __init__(self, items):
+        self.items = [*items][:6]
+
+    def __next__(self):
+        if not self.items:
+            raise StopIteration
+        return self.items.pop(0)
+
+
+class Cursors:
+    def __init__(self, items):
+        self.items = items
+
+    def __iter__(self):
+        print("started")
+        return Cursor(self.items)
+
+    def __length_hint__(self):
+        print("asked")
+        return 2
+
+
+class Odd:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __answer(self, *others):
+        return self.answer
+
+    __len__ = __hash__ = __index__ = __int__ = __float__ = __complex__ = __str__ = __repr__ = __format__ = __answer
+    __bool__ = __contains__ = __eq__ = __lt__ = __abs__ = __round__ = __answer
+
+
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -197,6 +251,7 @@ class Square(torch.autograd.Function):
         return 3 * x * grad
 
 
+loader = Loader([1, 2, 3])
 net = Net()
 model = torch.nn.Sequential(torch.nn.Softplus(), net, torch.nn.Identity())
 opt = torch.optim.SGD([net.scale], lr=0.1, momentum=0.5)

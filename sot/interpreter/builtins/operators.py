@@ -23,6 +23,7 @@ from sot.interpreter.builtins.common import (
     has_own_index,
     identical,
     is_native,
+    is_none,
     overridden,
     run_native,
     slot,
@@ -435,7 +436,7 @@ def divmod_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(round)
 def round_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     number, digits = take("round", args, kwargs, "number", "ndigits", required=1)
-    given = [number] if digits is None else [number, digits]
+    given = [number] if is_none(digits) else [number, digits]
     if isinstance(number, Const) and foldable(number, "__round__"):
         result = fold(m, round, given)
         if result is not None:

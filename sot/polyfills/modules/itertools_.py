@@ -4,6 +4,7 @@ from __future__ import annotations
 import itertools
 
 from sot.polyfills.iteration import started
+from sot.polyfills.operators import same_or_equal
 
 
 def over(function, at, *args):
@@ -129,41 +130,48 @@ def _zipped_longest(iterators, fill):
         yield tuple(row)
 
 
+NOTHING = object()
+
+
 class _Groups:
-    """The state that groupby shares with its groups: the iterator and the element just read."""
+    """The state that groupby shares with its groups: the element just read, its key, and the key of the last group."""
 
     def __init__(self, iterator, key):
-        self.iterator = iterator
-        self.key = key
-        self.ended = False
-        self.item = None
-        self.item_key = None
-        self.current = None
+        self.iterator, self.key = iterator, key
+        self.item = self.item_key = self.target = NOTHING
+        self.group = None       # the group that may go on
 
-    def advance(self):
-        try:
-            self.item = next(self.iterator)
-        except StopIteration:
-            self.ended = True
-            return
+    def step(self):
+        self.item = next(self.iterator)
         self.item_key = self.item if self.key is None else self.key(self.item)
 
 
 def groupby(iterator, key):
+    """Compares keys as C does: the same pairs, in the same order."""
     shared = _Groups(iterator, key)
-    shared.advance()
-    while not shared.ended:
-        shared.current = token = object()
-        start = shared.item_key
-        yield start, _group(shared, start, token)
-        while not shared.ended and shared.item_key == start:
-            shared.advance()
+    while True:
+        shared.group = None
+        while shared.item_key is NOTHING or (
+                shared.target is not NOTHING and same_or_equal(shared.target, shared.item_key)):
+            try:
+                shared.step()
+            except StopIteration:
+                return
+        shared.target = shared.item_key
+        shared.group = group = object()
+        yield shared.item_key, _group(shared, shared.target, group)
 
 
-def _group(shared, start, token):
-    while shared.current is token and not shared.ended and shared.item_key == start:
-        item = shared.item
-        shared.advance()
+def _group(shared, target, group):
+    while shared.group is group:
+        if shared.item is NOTHING:
+            try:
+                shared.step()
+            except StopIteration:
+                return
+        if not same_or_equal(target, shared.item_key):
+            return
+        item, shared.item, shared.item_key = shared.item, NOTHING, NOTHING
         yield item
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
@@ -139,6 +140,12 @@ def guard_key(m: Machine, key: Any) -> None:
         found = m.by_id.get(id(key))
         if found is not None and found[1].origin is not None:
             m.guard(IsGuard(found[1].origin, key))
+
+
+def dict_of(name: str, kind: type) -> str:
+    """The source of an object's ``__dict__``. A class may answer with something else."""
+    is_own = isinstance(kind.__getattribute__, FunctionType)
+    return f"object.__getattribute__({name}, '__dict__')" if is_own else f"{name}.__dict__"
 
 
 class DictValue(ObjectValue):
@@ -306,7 +313,7 @@ class DictValue(ObjectValue):
 
     def rebuild(self, e: Emitter) -> str:
         if self.owner is not None:
-            return f"{e.value(self.owner)}.__dict__"
+            return dict_of(e.value(self.owner), self.owner.pytype)
         if self.namespace:
             return e.const(self.base)
         if self.pytype is not dict:

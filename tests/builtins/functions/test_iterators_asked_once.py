@@ -185,3 +185,31 @@ def test_an_iter_that_is_replaced_is_asked():
     assert translated(X, Replaced(2, 3))[1] == 0
     Replaced.__iter__ = Loader.__iter__
     assert translated(X, Replaced(2, 3))[1] == program(X, Replaced(2, 3))[1] == 1
+
+
+def test_groupby_compares_keys_in_the_order_of_c():
+    class Key:
+        def __init__(self, number):
+            self.number = number
+
+        def __eq__(self, other):
+            print(self.number, other.number)
+            return self.number == other.number
+
+    def program(x, items):
+        found = []
+        for key, group in itertools.groupby(items, Key):
+            found.append((key.number, next(group, None) if len(found) == 1 else list(group)))
+        return x + 1, found
+    check(program, X, [1, 1, 2, 2, 2, 3])
+    check(program, X, [])
+
+
+def test_groups_end_when_the_next_one_is_asked_for():
+    def program(x, items):
+        groups = itertools.groupby(items)
+        _, first = next(groups)
+        got = [next(first)]
+        _, second = next(groups)
+        return x + 1, got, list(first), list(second), list(groups)
+    check(program, X, [1, 1, 1, 2, 2])

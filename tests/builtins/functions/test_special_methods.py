@@ -1,4 +1,5 @@
 """What a special method returns is checked by the builtin that calls it: its type, its range, its conversion."""
+import copy
 import operator
 import warnings
 from decimal import Decimal
@@ -136,3 +137,32 @@ def test_an_empty_dict_does_not_ask_a_key_for_its_hash(kind):
         return x + 1, found
     check(program, X, kind(), [])
     check(program, X, kind({1: 2}), [])
+
+
+def test_round_without_digits_gives_the_method_no_argument():
+    class Rounded:
+        def __round__(self, *digits):
+            return digits
+
+    def program(x, v):
+        return x + 1, round(v), round(v, None), round(v, 2)
+    check(program, X, Rounded())
+
+
+def test_the_dict_of_a_new_object_is_not_asked_for_by_its_class():
+    class Asked:
+        def __getattribute__(self, name):
+            print(name)
+            return object.__getattribute__(self, name)
+
+    def program(x):
+        made = Asked()
+        made.number = 3
+        return x + 1, made.__dict__, made.number
+
+    def copied(x, v):
+        return x + 1, copy.copy(v).number
+    check(program, X)
+    made = Asked()
+    made.number = 2
+    check_by("eager", copied, X, made)

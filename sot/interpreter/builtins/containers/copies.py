@@ -155,6 +155,8 @@ def copied_object(m: Machine, value: ObjectValue, each: Any, memo: dict[Any, Any
     ``__setstate__``, as modules do.
     """
     kind = value.pytype
+    if isinstance(kind.__getattribute__, types.FunctionType):       # it is asked for the methods below
+        refuse_copy(value)
     own = {name: raw for name in REDUCERS if (raw := slot(m, value, name)) is not None and not is_native(raw)}
     getter, setter = own.pop("__getstate__", None), own.pop("__setstate__", None)
     if own or kind.__new__ is not object.__new__ or any("__slots__" in vars(c) for c in kind.__mro__[:-1]) or not all(

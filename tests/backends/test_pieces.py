@@ -142,3 +142,20 @@ def test_gradients_may_be_on_for_a_part(grad, dynamic):
             torch.testing.assert_close(*gradients)
             assert torch.is_grad_enabled() is grad
     assert not any(capture.stopped for capture in translated.captures)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_pieces_are_no_modules_to_hooks_of_all_modules(backend):
+    def program(x):
+        y = x * 2
+        torch.manual_seed(3)        # no piece: it is left to PyTorch
+        return y + torch.rand(3)
+    seen = []
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *called: seen.append(called))
+    try:
+        translated = sot.to_static(program, backend=backend)
+        for _ in range(2):
+            assert torch.equal(translated(torch.ones(3)), program(torch.ones(3)))
+    finally:
+        handle.remove()
+    assert not seen

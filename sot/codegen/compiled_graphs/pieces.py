@@ -112,13 +112,18 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
     parts = split(module, place)
     for name, part in [*parts.named_children()]:
         at = name.removeprefix("submod_")
-        if isinstance(part, fx.GraphModule) and at.isdigit() and not kinds[number := int(at)] and not (
+        if not isinstance(part, fx.GraphModule) or not at.isdigit():
+            continue
+        call: Callable[..., Any] = part.forward
+        if not kinds[number := int(at)] and not (
                 changes_shared(part) or is_saved_later([n for n in place if place[n] == number],
                                                        [n for n in place if place[n] > number])):
             hand_symbols(parts, name, part, module)
             returns_tuple(part)
-            delattr(parts, name)
-            setattr(parts, name, Called(Piece(backend, part, grad=modes[number])))
+            call = Piece(backend, part, grad=modes[number])
+        # A call of a module would run the hooks of all modules, and of a graph module write what it raises to stderr.
+        delattr(parts, name)
+        vars(parts)[name] = call
     parts.recompile()
     return lambda *args: parts.forward(*args)
 
@@ -166,14 +171,6 @@ def give_examples(module: fx.GraphModule, examples: dict[str, Any]) -> None:
     for node in module.graph.nodes:
         if node.name in examples:
             node.meta["example_value"] = examples[node.name]
-
-
-class Called(torch.nn.Module):
-    """A compiled piece in place of its module."""
-
-    def __init__(self, piece: Piece) -> None:
-        super().__init__()
-        self.forward = piece
 
 
 def returns_tuple(part: fx.GraphModule) -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins.common import call_slot, foldable, is_native, run_native, slot, take
@@ -13,22 +14,17 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.arrays import ArrayValue
 from sot.values.base import Const, Opaque, Value
-from sot.values.numbers import is_dynamic
+from sot.values.numbers import is_dynamic, within
 from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue
 from sot.values.text import TextValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sot.interpreter.machine import Machine
 
 # What a special method must return. Python takes an instance of a subclass, too, and may convert it.
 RETURNED = {"__len__": int, "__hash__": int, "__index__": int, "__int__": int, "__float__": float, "__bool__": bool,
             "__complex__": complex, "__str__": str, "__repr__": str, "__format__": str}
-# Python checks the range of these results, or converts some of them (a hash of -1), unless they are of this kind.
-UNCHANGED: dict[str, Callable[[Value], bool]] = {
-    "__len__": is_dynamic, "__hash__": lambda value: isinstance(value, IdentityNumber)}
 
 
 def by_method(m: Machine, function: Any, value: Value, name: str, *args: Value) -> Value:
@@ -45,7 +41,7 @@ def enter(m: Machine, how: Any, value: Value, name: str, *args: Value, before: A
 def answer(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     function, name, kind = (v.constant() for v in args[:3])
     result, wanted = args[3], RETURNED[name]
-    if result.pytype is wanted and UNCHANGED.get(name, lambda _: True)(result):
+    if result.pytype is wanted and is_unchanged(m, name, result):
         return result
     if isinstance(result, Const):
         real = result.real
@@ -54,6 +50,13 @@ def answer(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     else:       # Python names its type
         real = result.real if isinstance(result, Opaque) else type(result.pytype.__name__, (), {})()
     return run_native(m, polyfill.answer, function, name, kind, real)
+
+
+def is_unchanged(m: Machine, name: str, result: Any) -> bool:
+    """Whether Python takes a result of the right type as it is: a length within its range, a hash other than -1."""
+    if name == "__len__":
+        return is_dynamic(result) and (result.is_size or within(m, result, 0, sys.maxsize))
+    return name != "__hash__" or isinstance(result, IdentityNumber)
 
 
 # ---- numbers

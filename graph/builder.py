@@ -298,3 +298,10 @@ def changes_unseen(builder: GraphBuilder) -> bool:
 def has_changed(builder: GraphBuilder) -> bool:
     """Whether the graph changes what existed before it. Python could not run the frame again then."""
     return bool(builder.changed_inputs()) or changes_unseen(builder)
+
+
+def flagged_inputs(builder: GraphBuilder) -> list[tuple[TensorRef, bool]]:
+    """The leaves among the inputs of which the graph sets whether they require gradients, with what held before."""
+    set_by = {node.args[0] for node in builder.nodes if node.op == "call_method" and node.target == "requires_grad_"}
+    return [(ref, ref.real.requires_grad) for ref in builder.inputs if ref.node in set_by and isinstance(
+        ref.real, torch.Tensor) and ref.real.is_leaf]

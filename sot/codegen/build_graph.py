@@ -14,6 +14,7 @@ import torch
 from sot.codegen.compiled_graphs.first_checks import take_checks
 from sot.codegen.compiled_graphs.spent_results import Spent, has_gradients, spent_of
 from sot.graph import GeneratorRef, NumberRef, TensorRef
+from sot.graph.builder import flagged_inputs
 from sot.graph.refs import version_of
 from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Attr, Item, Origin
@@ -35,6 +36,7 @@ class Changes:
         unversioned: those that change only by way of another tensor with a version of its own (``x.data.add_(1)``).
         traceless: whether it changes inputs without a change of their versions.
         put_back: the inputs that it changes so, and that get their elements back if it fails.
+        flags: the leaves among the inputs of which it sets whether they require gradients, with what holds before.
         hooks: whether it puts hooks on tensors.
         generators: the generators of random numbers among its inputs.
         refuses: whether it may raise because of the values of its inputs.
@@ -45,6 +47,7 @@ class Changes:
     unversioned: frozenset[Origin]
     traceless: bool
     put_back: tuple[Origin, ...]
+    flags: tuple[tuple[Origin, bool], ...]
     hooks: bool
     generators: tuple[Origin, ...]
     refuses: bool
@@ -67,7 +70,9 @@ class Changes:
         versions = {origins[id(ref)]: version_of(ref.fake) - ref.version for ref in builder.changed_inputs()}
         unversioned = {origins[id(ref)]: 0 for ref in builder.inputs_changed_untracked()}
         return cls({**unversioned, **versions}, frozenset(unversioned) - versions.keys(), builder.changes_traceless,
-                   tuple(origins[id(ref)] for ref in builder.put_back), trace.hooked,
+                   tuple(origins[id(ref)] for ref in builder.put_back),
+                   tuple((origins[id(ref)], was) for ref, was in flagged_inputs(builder)),
+                   trace.hooked,
                    tuple(origins[id(ref)] for ref in builder.inputs if isinstance(ref, GeneratorRef)),
                    builder.refuses, keeps_random)
 

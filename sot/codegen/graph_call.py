@@ -148,5 +148,8 @@ def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, r
         generators = [*map(names.ref, changes.generators)]
         before.append(f"random = {names.const(random_state)}({', '.join(generators)})")
         failed.append(f"{names.const(set_random_state)}({', '.join(['random', *generators])})")
+    if again and changes.flags:
+        before.append(f"leaves = {''.join(f'{names.ref(leaf)}, ' for leaf, _ in changes.flags)}")
+        failed += (f"leaves[{i}].requires_grad_({flag})" for i, (_, flag) in enumerate(changes.flags))
     failed += [*undraw, "return PLAIN"] if again else [leave]
     return GraphCall(compiled, graph.inputs, (*results,), before, failed, first, (*released,))

@@ -418,3 +418,36 @@ def test_numbers_that_the_program_has_not_drawn_are_not_drawn(fn, backend):
             random.seed(0), np.random.seed(0), torch.manual_seed(0)
             results.append((outcome(call, x.clone()), random.random(), np.random.rand(), torch.rand(1)))
         assert same(*results) is None
+
+
+def refuses_negative(x, weight):
+    was = weight.requires_grad
+    weight.requires_grad_(not was)
+    if x.sum() < 0:
+        raise ValueError(was)
+    return x * weight, was
+
+
+def selects(x, weight):
+    was = weight.requires_grad
+    weight.requires_grad = not was
+    return x[x.long() - 1], was
+
+
+def selects_between(x, weight):
+    was = weight.requires_grad
+    weight.requires_grad_(not was)
+    y = x[x.long() - 1]
+    weight.requires_grad_(was)
+    return y, was
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fn", [refuses_negative, selects, selects_between])
+def test_whether_a_leaf_requires_gradients_is_taken_back_before_python_runs_the_frame(fn, backend):
+    found = []
+    for call in fn, sot.to_static(fn, backend=backend):
+        weight = torch.ones(2)
+        found.append([(outcome(call, x, weight), weight.requires_grad)
+                      for x in (torch.ones(2), -torch.ones(2) * 4, -torch.ones(2) * 4, torch.ones(2))])
+    assert same(*found) is None

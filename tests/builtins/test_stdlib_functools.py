@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 
 import pytest
 import torch
@@ -280,6 +281,32 @@ def test_a_cached_method_is_in_the_graph():
     translated = sot.to_static(layer, backend=backend)
     translated(IMAGE)
     assert len(backend.graphs) == 1 and not sot.explain(layer)(IMAGE).breaks
+
+
+PARAMETER = torch.ones(2)
+
+
+@functools.cache
+def words(text):
+    return re.findall(r"\w+", text), PARAMETER.requires_grad
+
+
+def reads_no_change(x):
+    return x * len(words("b t c")[0])
+
+
+def reads_a_flag(x):
+    PARAMETER.requires_grad_()
+    return x * 2, words("b t c")
+
+
+@pytest.mark.parametrize("fn, breaks", [(reads_no_change, 0), (reads_a_flag, 1)])
+def test_the_first_call_of_a_cached_function_whose_names_cannot_all_be_followed(fn, breaks):
+    translated, found = sot.to_static(fn, backend=Counter()), []
+    for call in fn, translated:
+        words.cache_clear(), PARAMETER.requires_grad_(False)
+        found.append((call(IMAGE), PARAMETER.requires_grad))
+    assert same(*found) is None and sum(c.stopped is not None for c in translated.captures) == breaks
 
 
 KINDS, READ = {}, {}

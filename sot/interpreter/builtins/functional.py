@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from sot.graph.builder import has_changed
+from sot.graph.builder import flagged_inputs, has_changed
 from sot.guards.assumptions import RestartCapture
 from sot.guards.cached_results import CACHED, NOT_CACHED, CachedResult, result_of
 from sot.guards.guards import IsGuard, TypeGuard
@@ -242,7 +242,7 @@ def first_result(m: Machine, reading: CachedResult, real: Any, args: list[Any], 
     """
     builder = m.builder
     if m.effects or m.draws.calls or m.modes or m.watch is not None or builder.region is not None or (
-            builder.fake_mode.draws or has_changed(builder)) or may_reach(
+            builder.fake_mode.draws or has_changed(builder) or flagged_inputs(builder)) or may_reach(
             [real, *args, *kwargs.values()], changed_objects(m)):
         m.guard(IsGuard(reading, NOT_CACHED))
         raise Break(Reason.OPAQUE_CALL, f"{reading}, whose result is not cached yet,")

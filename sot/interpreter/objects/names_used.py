@@ -97,7 +97,7 @@ def may_reach(roots: Iterable[Any], objects: Iterable[Any]) -> bool:
     a name cannot be known, or where too many objects can be reached.
     """
     wanted, seen, todo = {id(o) for o in objects}, dict[int, Any](), [*roots]
-    while todo:
+    while wanted and todo:
         found = todo.pop()
         kind = type(found)      # isinstance may run code of the program
         if id(found) in wanted or issubclass(kind, ModuleType) or len(seen) > OBJECTS:

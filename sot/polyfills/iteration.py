@@ -246,6 +246,16 @@ def sum_(iterable, start):
     return start
 
 
+def product_(iterable, start):
+    for item in iterable:
+        start = start * item
+    return start
+
+
+def of_list(function, iterable):
+    return function([*iterable])
+
+
 def any_(iterable):
     for item in iterable:
         if item:

@@ -187,3 +187,20 @@ def test_text_of_numpy_that_is_given_is_no_guard():
     before = len(translated.captures)
     translated(X, np.array(["a"])[0])
     assert len(translated.captures) == before
+
+
+@program
+def products_of_iterators(x):
+    sizes, tensors = {"a": 2, "b": x.shape[0]}, [x, x + 1]
+    return (math.prod(sizes[name] for name in "abc" if name in sizes), math.prod((v for v in (2, 3)), start=0.5),
+            math.prod(iter([])), math.prod(t for t in tensors), math.fsum(k / 10 for k in range(10)) + x.sum())
+
+
+def test_the_product_of_numbers_that_vary():
+    def split(x, **sizes):
+        return x.reshape(math.prod(sizes[name] for name in ("a", "b") if name in sizes), -1)
+
+    translated = sot.to_static(split, backend="eager")
+    for a in (2, 4, 8):
+        assert torch.equal(translated(torch.arange(16.0), a=a, b=2), split(torch.arange(16.0), a=a, b=2))
+    assert [c.stopped for c in translated.captures] == [None, None]

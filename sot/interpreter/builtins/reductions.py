@@ -1,10 +1,13 @@
-"""Reductions of iterables (sum, any, all, min, max) and sorting: at once over known elements, else as polyfills."""
+"""Reductions of iterables (sum, math.prod, any, all, min, max) and sorting: at once over known elements, else by
+polyfills.
+"""
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.builtins.common import comparable_hosts, is_none, run_native, take, truth_of
+from sot.interpreter.builtins.common import comparable_hosts, fold, is_none, run_native, take, truth_of
 from sot.interpreter.builtins.iteration import known_items, listed_items
 from sot.interpreter.objects import optimizers
 from sot.polyfills import iteration as polyfill
@@ -36,6 +39,27 @@ def sum_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
             count += 1
         start = run_native(m, sum, [v.real for v in items[:count]], start.real)
     return m.enter(polyfill.sum_, [TupleValue(items[count:]), start]) if count < len(items) else start
+
+
+@handles(math.prod)
+def prod(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    start = kwargs.get("start", Const(1))
+    if len(args) != 1 or not kwargs.keys() <= {"start"}:
+        raise Break(Reason.OPAQUE_CALL, "math.prod")
+    items = known_items(m, args[0])
+    iterable = args[0] if items is None else TupleValue(items)
+    return fold(m, math.prod, [iterable], kwargs) or m.enter(polyfill.product_, [iterable, start])
+
+
+@handles(math.fsum)
+def fsum(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    items = known_items(m, *args) if len(args) == 1 and not kwargs else []
+    if items is None:
+        return m.enter(polyfill.of_list, [Const(math.fsum), args[0]])
+    found = fold(m, math.fsum, args, kwargs)
+    if found is None:
+        raise Break(Reason.OPAQUE_CALL, "math.fsum")
+    return found
 
 
 @handles(any)

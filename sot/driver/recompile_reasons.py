@@ -83,7 +83,7 @@ def learnt_from(entries: Iterable[Read], inputs: Inputs) -> Assumptions:
                 lengths.update({Length(guard.origin)} if guard.explain(inputs) else ())
             elif isinstance(guard, KeysGuard) and guard.explain(inputs):
                 varying.add(Length(guard.origin))
-            elif isinstance(guard, RelationGuard) and guard.symbol == "==":
+            elif isinstance(guard, RelationGuard) and guard.symbol == "==" and guard.outcome:
                 specialized.update(leaves(guard.left) if guard.explain(inputs) else ())
             elif is_of_value(guard) and guard.explain(inputs):
                 varying.add(guard.origin)

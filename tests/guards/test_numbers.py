@@ -201,3 +201,25 @@ def test_a_number_that_becomes_a_tensor():
     with pytest.raises(RuntimeError, match="ambiguous"):
         translated(X, torch.ones(2))
     assert not any("capture failed" in str(c.stopped) for c in translated.captures)
+
+
+def whole(fn, *numbers):
+    """Run the calls plainly and translated: each is one graph."""
+    translated = sot.to_static(fn, backend=Counter())
+    for n in numbers:
+        assert torch.equal(translated(X, n), fn(X, n))
+    assert not [str(c.stopped) for c in translated.captures if c.stopped]
+
+
+def test_a_number_that_a_condition_told_apart_was_no_constant():
+    def f(x, n):
+        y = x[..., :n].relu()
+        if n == 1:
+            y = y * 10
+        return y
+
+    whole(f, 2, 3, 1, 2, 4)
+
+
+def test_a_bound_of_a_slice_may_be_anything():
+    whole(lambda x, n: x[:n].relu(), 2, 3, 1, 0, 12, -1)

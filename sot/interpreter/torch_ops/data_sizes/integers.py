@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Origin, TensorPart
-from sot.guards.terms import leaves
+from sot.guards.terms import leaves, term_text
 from sot.interpreter.torch_ops.data_sizes.float_arguments import may_be_floats, with_floats
 from sot.interpreter.torch_ops.data_sizes.graph_numbers import here
 from sot.support.errors import Break, Reason
@@ -55,9 +55,11 @@ def read_first(m: Machine, why: str) -> RestartCapture:
 def check(m: Machine, name: str, target: Any, args: list[Value], kwargs: dict[str, Value],
           assumptions: list[RelationGuard]) -> None:
     """Restart the capture if an operation has made an integer a constant that was one before or that may be a float."""
-    fixed = [guard for guard in assumptions if fixes(guard)]
-    if any(fixes_again(m, guard) for guard in fixed) or fixed and here(m) not in m.assumptions.reads_numbers and (
-            may_be_floats(target, args, kwargs)):
+    fixed, is_read = [guard for guard in assumptions if fixes(guard)], here(m) in m.assumptions.reads_numbers
+    again = next((guard for guard in fixed if fixes_again(m, guard)), None)
+    if again is not None and is_read:       # it is the size of an argument, and not an argument
+        raise Break(Reason.VARYING_NUMBER, term_text(again.left))
+    if again is not None or fixed and not is_read and may_be_floats(target, args, kwargs):
         raise read_first(m, f"{name} needs the value of an integer")
 
 
@@ -66,6 +68,9 @@ def fixes(guard: RelationGuard) -> bool:
 
 
 def fixes_again(m: Machine, guard: RelationGuard) -> bool:
-    """Whether it makes an integer a constant that was one before, and is no size."""
+    """Whether it makes an integer a constant that was one before, and is no size. As a size, an integer is a constant
+    when it is 0 or 1, and needs no more captures than these two.
+    """
     fixed = {*leaves(guard.left)}
-    return not fixed.isdisjoint(m.varies.specialized) and not any(isinstance(o, TensorPart) for o in fixed)
+    return guard.right not in (0, 1) and not fixed.isdisjoint(m.varies.specialized) and not any(
+        isinstance(o, TensorPart) for o in fixed)

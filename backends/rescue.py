@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from sot._hook import PLAIN, Rescued
 from sot.backends.eager import eager
 from sot.backends.errors import BackendError, BackendWarning, one_line
+from sot.interpreter.torch_ops.hooks.tensor_hooks import remove_places
 from sot.torch_compat.tensors import set_versions
 
 Run = Callable[..., Any]
@@ -81,6 +82,7 @@ class Rescue:
         if over or isinstance(error, BackendError) or not self.state.restore(before, args, self.raises):
             return PLAIN
         plain = eager(self.gm, args)
+        remove_places()     # the run that failed may have put hooks on inputs
         try:
             results = plain(*args)
         except Exception:

@@ -159,3 +159,21 @@ def test_pieces_are_no_modules_to_hooks_of_all_modules(backend):
     finally:
         handle.remove()
     assert not seen
+
+
+def test_a_piece_that_fails_adds_no_hook_and_prints_nothing(capfd):
+    def fn(x, weight):
+        weight.register_hook(lambda grad: grad * 2)
+        if x.sum() > 0:
+            raise ValueError("positive")
+        return x * weight
+
+    translated, weight = sot.to_static(fn, backend="aot_eager"), torch.ones(3, requires_grad=True)
+    for hooks, x in enumerate((torch.zeros(3), torch.zeros(3), torch.ones(3), torch.ones(3)), start=1):
+        if x.sum() > 0:
+            with pytest.raises(ValueError, match="positive"):
+                translated(x, weight)
+        else:
+            assert torch.equal(translated(x, weight), x)
+        assert len(weight._backward_hooks) == hooks
+    assert capfd.readouterr().err == ""

@@ -36,6 +36,7 @@ from sot.driver.whole_program import WholeProgram
 from sot.guards.assumptions import Assumptions, Part, RestartCapture
 from sot.guards.origin import Arg, Inputs
 from sot.interpreter.effects.shown_warnings import remembered
+from sot.interpreter.torch_ops.hooks.changing_hooks import may_change_what_is_read
 from sot.interpreter.trace import Trace
 from sot.interpreter.watchers import line_of_watch, watches
 from sot.reports import log, recording
@@ -126,7 +127,8 @@ class Translator:
         code = function.__code__
         if in_function_transform() or in_mode() or in_tracer():
             return None
-        if (hooked := has_saved_tensors_hooks()) and self.compiler.compiles:
+        if (hooked := has_saved_tensors_hooks()) and (
+                self.compiler.compiles or may_change_what_is_read(function, inputs)):
             return None
         _touched.of(code)
         before = Before()

@@ -90,14 +90,14 @@ def saving_policy(contexts: tuple[Any, Any]) -> Callable[..., bool] | None:
 
 
 @contextlib.contextmanager
-def no_saved_tensors_hooks() -> Iterator[None]:
-    """Hide the tensors that autograd saves inside from the program's hooks on them."""
+def no_saved_tensors_hooks() -> Iterator[list[tuple[Any, Any]]]:
+    """Hide the tensors that autograd saves inside from the program's hooks on them. Gives the pairs of hooks."""
     c, hooks = torch._C._autograd, []
     while (top := c._top_saved_tensors_default_hooks(True)) is not None:
         hooks.append(top)
         c._pop_saved_tensors_default_hooks()
     try:
-        yield
+        yield hooks
     finally:
         for pair in reversed(hooks):
             c._push_saved_tensors_default_hooks(*pair)

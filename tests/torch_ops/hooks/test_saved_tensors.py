@@ -61,6 +61,43 @@ def that_log(x):
         return x.exp() * x
 
 
+def that_log_what_is_read_inside(x):
+    seen = []
+    with saved_tensors_hooks(lambda t: seen.append(t.dim()) or t, lambda p: p):
+        y = x.exp() * x
+        return y, len(seen)
+
+
+def that_count_on_an_object(x):
+    counter = Counter()
+    with saved_tensors_hooks(counter.pack, lambda p: p):
+        y = x.exp() * x
+        return y, counter.packed
+
+
+def that_set_a_global(x):
+    with saved_tensors_hooks(note_packed, lambda p: p):
+        y = x.exp() * x
+        return y, packed
+
+
+class Counter:
+    packed = 0
+
+    def pack(self, t):
+        self.packed += 1
+        return t
+
+
+packed = 0
+
+
+def note_packed(t):
+    global packed
+    packed = t.dim() + 5
+    return t
+
+
 def with_a_value_of_the_call(x):
     w = x * 3
     with saved_tensors_hooks(lambda t: t * w, lambda t: t):
@@ -93,11 +130,14 @@ def that_are_disabled(x):
 
 
 IN_GRAPHS = [by_name, made_inside, on_the_cpu, annotated, nested, the_same_before]
-OTHERS = [that_log, with_a_value_of_the_call, with_a_break_inside, that_fail, that_are_disabled]
+OTHERS = [that_log, that_log_what_is_read_inside, that_count_on_an_object, that_set_a_global,
+          with_a_value_of_the_call, with_a_break_inside, that_fail, that_are_disabled]
 
 
 def outcome(fn):
     """The result, the gradient, and what the hooks have noted."""
+    global packed
+    packed = 0
     LOG.clear()
     x = torch.tensor([0.1, 1.2345678, 2.1]).requires_grad_()
     result = fn(x)

@@ -29,7 +29,7 @@ from sot.guards.origin import Inputs, Length, TensorPart
 from sot.guards.reading import readable
 from sot.guards.tensor_guards import TensorGuard, ValuesGuard
 from sot.guards.terms import leaves
-from sot.reports.history import by_kind, history, kind_of
+from sot.reports.history import by_kind, history, kind_of, number_of_values
 from sot.reports.records import RecompileReason
 from sot.reports.wording import names_in, said
 from sot.support.settings import Entries
@@ -76,8 +76,9 @@ def message(name: str, reasons: list[RecompileReason], inputs: Inputs, count: in
     groups = [group for group in by_kind(reasons) if kind_of(group[0]) is not None]
     if not groups:
         return f"{start}: {reasons[0].text if reasons else 'the reason is unknown'}. Raise the limit with SOT_ENTRIES."
-    failing = max(groups, key=len)
-    return (f"{start}. The value that kept changing: {history(failing)}. "
+    failing = max(groups, key=lambda group: (number_of_values(group), len(group)))
+    what = "The value that kept changing" if number_of_values(failing) > 1 else "The value that differs in this call"
+    return (f"{start}. {what}: {history(failing)}. "
             f"{remedy(failing[0].guard, inputs)} Or raise the limit with SOT_ENTRIES.")     # type: ignore[arg-type]
 
 
@@ -89,8 +90,8 @@ def remedy(guard: Guard, inputs: Inputs) -> str:
         return ("The function reads this number: it branches on it, or uses it as an index or a key. Do that "
                 "outside of the function, or pass a tensor.")
     if isinstance(guard, EqualsGuard) and type(guard.value) in NUMBER_TYPES:
-        return ("Remove dynamic=False, or set dynamic=True. If the program needs the number (as a list index, a "
-                "dict key or a loop length), pass a tensor, or do that step before the call.")
+        return ("If dynamic=False is set, remove it or set dynamic=True. If the program needs the number (as a list "
+                "index, a dict key or a loop length), pass a tensor, or do that step before the call.")
     return REMEDIES.get(type(guard), "Move the code that depends on the changing value out of the function.")
 
 

@@ -43,6 +43,11 @@ def history(reasons: Sequence[RecompileReason]) -> str:
     return text + (f", now {now}" if now else "") + used(reasons)
 
 
+def number_of_values(reasons: Sequence[RecompileReason]) -> int:
+    """How many values a value of the program has had in the captures that do not fit."""
+    return len({value for _, value, _ in map(parts, reasons)})
+
+
 def parts(reason: RecompileReason) -> tuple[str, str, str]:
     """The parts of a sentence such as ``expected n == 3, got 4``: the subject, the value, and the actual value."""
     expected, _, seen = reason.text.removeprefix("expected ").removeprefix("that ").rpartition(", got ")

@@ -84,6 +84,17 @@ def test_the_warning_names_the_guard_its_values_and_the_remedy(changes, dynamic,
     assert (warning.filename, warning.lineno) == (__file__, counts.__code__.co_firstlineno)
 
 
+def test_a_value_that_differs_for_the_first_time_has_not_kept_changing():
+    def modes(x, k, mode):
+        return x * k + len({mode})
+
+    translated = sot.to_static(modes, backend="eager")
+    for n in range(8):
+        translated(X, 1.0, f"mode {n}")
+    with pytest.warns(RecompileWarning, match=r"The value that differs in this call: k == 1\.0, now 2\.0"):
+        translated(X, 2.0, "mode 9")
+
+
 @pytest.mark.filterwarnings("ignore::sot.driver.recompile_limit.RecompileWarning")
 def test_a_translator_at_its_limit_leaves_others_and_plain_calls_alone():
     def fn(x, mode):

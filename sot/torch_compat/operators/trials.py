@@ -5,10 +5,13 @@ An operation is tried once for each combination of dtypes, and of numbers where 
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from sot.torch_compat.symbolic_shapes import example_of
 
 EVERYWHERE = frozenset((torch.float32, torch.float64))     # nearly all kernels exist for these
 OF_INTEGERS = ("bitwise_", "__", "gcd", "lcm")      # how kernels of integers only begin
@@ -74,10 +77,15 @@ def _error(function: Any, args: tuple, kwargs: dict[str, Any], tensors: list[tor
     error = _tried(function, args, kwargs, tensors, FEW, 1)
     if not error or MISSING in error:
         return error
-    if not tensors or not all(type(size) is int for t in tensors for size in t.shape) or (
-            sum(t.numel() for t in tensors) > MANY):
+    if not tensors or sum(math.prod(map(_known, t.shape)) for t in tensors) > MANY:
         return ""
     return _tried(function, args, kwargs, tensors, MANY, 1) and _tried(function, args, kwargs, tensors, MANY, 0)
+
+
+def _known(size: Any) -> int:
+    """A size in the captured call; one of data is taken for a large one."""
+    known = size if type(size) is int else example_of(size)
+    return MANY if known is None else int(known)
 
 
 def _tried(function: Any, args: tuple, kwargs: dict[str, Any], tensors: list[torch.Tensor], most: int,
@@ -87,13 +95,15 @@ def _tried(function: Any, args: tuple, kwargs: dict[str, Any], tensors: list[tor
 
     def small(part: Any) -> Any:
         if isinstance(part, torch.Tensor):
-            shape = [min(int(size), most) if type(size) is int else FEW for size in part.shape]
+            shape = [min(_known(size), most) for size in part.shape]
             return made.setdefault(id(part), torch.full(shape, fill, dtype=part.dtype, device="cpu"))
         if isinstance(part, (list, tuple)):
             return type(part)(map(small, part))
         if isinstance(part, torch.Generator):
             return None
-        return min(part, FEW) if type(part) is int and not tensors else FEW if isinstance(part, torch.SymInt) else part
+        if isinstance(part, torch.SymInt) or type(part) is int and not tensors:
+            return min(_known(part), FEW)
+        return part
     state = torch.get_rng_state()
     try:
         with torch.no_grad():

@@ -1,6 +1,7 @@
 """A number does not fit the dtype of a tensor, or an operation refuses it: the exception comes after what the program
 did before.
 """
+import itertools
 import math
 import operator
 import random
@@ -163,3 +164,17 @@ def test_what_was_done_before_a_refusal_is_seen(backend, case, made):
         assert type(got.raised) is type(want.raised), v
         for part in ("result", "args", "random"):
             assert not same(getattr(got, part), getattr(want, part), part), v
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_number_is_refused_for_sizes_that_vary(backend, case):
+    operation, dtype, numbers = CASES[case]
+    program = of_an_argument(operation)
+    captured = sot.to_static(program, backend=backend)
+    for size, v in itertools.product((4, 5, 6), numbers):
+        want, got = (outcome(call, (torch.ones(size, dtype=dtype), torch.zeros(2), v, []), {})
+                     for call in (program, captured))
+        assert type(got.raised) is type(want.raised), (size, v)
+        for part in ("result", "args", "random"):
+            assert not same(getattr(got, part), getattr(want, part), part), (size, v)

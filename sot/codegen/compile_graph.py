@@ -26,6 +26,7 @@ from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.inputs.shared_arguments import share_memory, with_views_in_place
 from sot.codegen.compiled_graphs.inputs.versions import with_versions
 from sot.codegen.compiled_graphs.inputs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
+from sot.codegen.compiled_graphs.new_views import with_creation
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
 from sot.codegen.compiled_graphs.operators.changes_in_place import restate_changes
 from sot.codegen.compiled_graphs.operators.draws_in_order import draw_by_operator, is_drawn_in_order
@@ -285,7 +286,7 @@ class GraphCompiler:
             leaves=not graph.changes.may_run_again,
             early=changed_before_failure(graph, changed) if changed else None)
         if not as_it_is:
-            call = with_versions(call, graph)
+            call = with_creation(with_versions(call, graph), graph)
         if not as_it_is and graph.spent.leaves:
             call = with_spent_results(call, graph.spent)
         if not as_it_is and graph.of_inference:

@@ -343,6 +343,20 @@ def rule_of_changes(tensor: torch.Tensor) -> str:
         return f"view of a {base}, {torch._C._autograd._get_creation_meta(tensor).name}"
 
 
+def creation_of(value: Any) -> Any:
+    """The mode in which a view without a history was made; None of other values. It decides about changes in place."""
+    with without_subclasses():
+        if not isinstance(value, torch.Tensor) or value.requires_grad or not value._is_view() or value._base is None:
+            return None
+        return torch._C._autograd._get_creation_meta(value)
+
+
+def set_creation(view: Any, mode: Any) -> None:
+    """Set that mode, if it is such a view. Another one may be an own tensor with the same contents."""
+    if creation_of(view) is not None:
+        torch._C._autograd._set_creation_meta(view, mode)
+
+
 # Left to Python: memory, counts, history, hooks, values.
 LEFT = frozenset({
     # where the memory is, and what shares it

@@ -190,6 +190,42 @@ def without_text(value):
     return torch.tensor(bytearray(value.encode())) if isinstance(value, str) else value
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_losses_that_use_a_size_which_varies(backend):
+    m, n = models()
+
+    def losses(x):
+        return m(x).exp().sum() / x.shape[0], n(x).exp().sum() * (x.shape[0] + 1)
+    translated = sot.to_static(losses, backend=backend)
+    for size in (4, 5, 6, 7):
+        x, found = torch.linspace(-1, 1, size * 6).view(size, 6), list[list]()
+        for call in translated, losses:
+            for p in (*m.parameters(), *n.parameters()):
+                p.grad = None
+            for loss in call(x):
+                loss.backward()
+            found.append(gradients(m, n))
+        torch.testing.assert_close(*found)
+    assert len(sot.translation_of(translated).captures) == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_losses_of_a_graph_that_cannot_be_cut(backend):
+    """Sizes of data: PyTorch runs the graph."""
+    def losses(x, y):
+        chosen = x[x > 0]
+        return (chosen * x.sum()).sum(), y.exp().sum() * chosen.shape[0]
+    translated = sot.to_static(losses, backend=backend)
+    for size in (4, 5):
+        found = list[tuple]()
+        for call in translated, losses:
+            x, y = (torch.linspace(-1, 1, size).requires_grad_() for _ in range(2))
+            for loss in call(x, y):
+                loss.backward()
+            found.append((x.grad, y.grad))
+        torch.testing.assert_close(*found)
+
+
 @pytest.mark.slow
 def test_what_the_compiler_assumes_of_a_size_is_a_guard():
     """The backward pass of cumprod is compiled for one size of its dimension."""

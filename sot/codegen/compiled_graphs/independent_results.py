@@ -22,25 +22,27 @@ from sot.torch_compat.dynamo.inputs import giving_symbols
 from sot.torch_compat.global_state import AUTOCAST_NESTING, STATE_SETTERS
 from sot.torch_compat.tensors import storage_id
 
+NUMBERS = torch.SymInt, torch.SymFloat, torch.SymBool
 Part = tuple[Callable[..., Any], list[fx.Node], list[fx.Node]]
 Colour = frozenset[int] | None      # the results below which something is; None without a history
 
 
 def apart(graph: Graph, backend: Backend) -> Callable[..., Any] | None:
-    """The callable of a graph with independent results; None if it has none, or cannot be cut."""
-    if graph.has_data_sizes or not all(is_plain(n) for n in graph.module.graph.nodes) or leaves_states(graph):
-        return None
+    """The callable of a graph with independent results; None if it has none. If it cannot be cut, PyTorch runs it."""
     histories = Histories(graph.module)
     if not histories.are_independent():
         return None
+    whole = graph.module.forward
+    if graph.has_data_sizes or not all(is_plain(n) for n in graph.module.graph.nodes) or leaves_states(graph):
+        return whole
     nodes = [n for n in graph.module.graph.nodes if n.op not in ("placeholder", "output") and not is_setter(n)]
     colours = histories.colours()
     parts = [*scheduled(nodes, colours)]
     for colour in {colours[n] for n in histories.taken}:
         if sum(any(colours.get(n) == colour for n in part) for part in parts) > 1:
-            return None     # it needs the whole history below it
+            return whole    # it needs the whole history below it
     if changes_what_is_saved(parts, histories):
-        return None
+        return whole
     return without_hooks(Cut(graph, backend, parts, histories).call, graph.module)
 
 
@@ -73,8 +75,7 @@ def is_plain(node: fx.Node) -> bool:
     if node.op == "output" or is_setter(node):
         return True
     value = node.meta.get("example_value")
-    return node.op != "get_attr" and is_traced(value) and not (
-        node.op == "placeholder" and isinstance(value, torch.SymInt | torch.SymFloat))
+    return node.op != "get_attr" and (is_traced(value) or isinstance(value, NUMBERS))
 
 
 def is_setter(node: fx.Node) -> bool:

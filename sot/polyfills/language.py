@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from sot.polyfills.iteration import ask_length, listed_for_tuple, started
+from sot.polyfills.iteration import ask_length, listed, listed_for_tuple, started
 from sot.support.user_annotations import graph_break
 
 SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
@@ -89,7 +89,7 @@ def collect(iterable, before):
             found.append(next(iterator))
         except StopIteration:
             return found
-    return [*found, *iterator]
+    return found + listed(iterator)
 
 
 def raise_class(cls):

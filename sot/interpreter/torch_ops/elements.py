@@ -69,12 +69,14 @@ def any_tensor(part: slice) -> bool:
     return any(isinstance(p, TensorRef) for p in (part.start, part.stop, part.step))
 
 
-def with_tensors(key: Value) -> Value:
+def with_tensors(key: Value, obj: TensorValue) -> Value:
     """The key, with a tensor in place of each deferred scalar that was read from it."""
     if isinstance(key, DeferredScalar):
+        if not obj.fake.dim():
+            raise key.needed()      # an exception, which says something else of a tensor
         return position(key)
     if isinstance(key, TupleValue) and any(isinstance(v, DeferredScalar) for v in key.items):
-        return TupleValue([with_tensors(v) if isinstance(v, DeferredScalar) else v for v in key.items])
+        return TupleValue([with_tensors(v, obj) if isinstance(v, DeferredScalar) else v for v in key.items])
     return key
 
 

@@ -49,8 +49,20 @@ def in_format_of_input(result: Tensor, given: Tensor, *args: Any) -> Tensor:
 
 
 def rolled(result: Tensor, given: Tensor, shifts: Any, dims: Any = (), *args: Any) -> Tensor | None:
-    """Without axes the kernel rolls a contiguous row."""
-    return in_format_of_input(result, given) if dims else None
+    """The kernel rolls by one axis after the other, and joins two parts in their format. Without axes it rolls a
+    contiguous row.
+    """
+    if not dims:
+        return None
+    for shift, dim in zip(*((v,) if isinstance(v, int) else v for v in (shifts, dims)), strict=True):
+        size = given.shape[dim]
+        if type(size) is not int or type(shift) is not int:
+            return in_format_of_input(result, given)
+        start = -shift % size if size else 0
+        formats = {suggest_memory_format(given.narrow(dim, *part)) for part in ((start, size - start), (0, start))}
+        made = result.new_empty(result.shape)
+        given = made if len(formats) > 1 else made.contiguous(memory_format=formats.pop())
+    return given
 
 
 def normalized(result: Tensor, given: Tensor, *args: Any) -> Tensor | None:

@@ -213,3 +213,13 @@ def test_groups_end_when_the_next_one_is_asked_for():
         _, second = next(groups)
         return x + 1, got, list(first), list(second), list(groups)
     check(program, X, [1, 1, 1, 2, 2])
+
+
+@pytest.mark.parametrize("use", [first_and_rest, rest_and_last, set_slice, lambda v: ",".join(v)])
+def test_the_error_of_an_iterator_without_iter_is_python_s(use):
+    def program(x, v):
+        try:
+            return x, use(v)
+        except TypeError as e:
+            return x + 1, str(e)
+    check(program, X, OfCursors(2, 3))

@@ -3,7 +3,7 @@ import enum
 
 import pytest
 import torch
-from harness import Programs, same
+from harness import Programs, check, same
 
 import sot
 
@@ -112,3 +112,16 @@ def test_a_name_of_a_class_that_is_not_known():
         assert same(translated(one_hot(i)), named(one_hot(i))) is None
     assert "get() of the dict of a class, with a value that is not known during capture, cannot be followed" in str(
         translated.captures[1].stopped)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2,)])
+def test_the_error_of_a_position_that_is_read_is_python_s(shape):
+    def program(x, y):
+        seen = []
+        for position in x.argmax().item(), (x.argmax().item(),):
+            try:
+                seen.append(y[position])
+            except IndexError as e:
+                seen.append(str(e))
+        return x + 1, seen
+    check(program, torch.arange(4.0), torch.zeros(shape))

@@ -61,6 +61,18 @@ def test_a_program_reads_the_strides_of_the_kernel(row, layout):
     assert sot.to_static(program, backend="eager")(x) == program(x)
 
 
+@pytest.mark.parametrize("dims", [(0,), (1,), (-1,), (0, 1), (3, 0), (2, 1, 0)])
+@pytest.mark.parametrize("made", [
+    lambda x: x[:1].to(memory_format=torch.channels_last).unfold(-1, 1, 1), lambda x: x[:, :1],
+    lambda x: x[..., :1].to(memory_format=torch.channels_last), lambda x: x[:0].to(memory_format=torch.channels_last),
+    lambda x: x.unsqueeze(0).to(memory_format=torch.channels_last_3d)])
+def test_parts_that_roll_joins_have_formats_of_their_own(made, dims):
+    def program(x):
+        y = made(x)
+        return y.roll((1,) * len(dims), dims).stride(), y.roll((0,) * len(dims), dims).stride()
+    assert sot.to_static(program, backend="eager")(IMAGE) == program(IMAGE)
+
+
 def roll_in_place(x):
     moved = x.roll(1, 2)
     flat = moved.contiguous()

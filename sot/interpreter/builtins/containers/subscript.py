@@ -69,7 +69,7 @@ def getitem(m: Machine, obj: Value, key: Value) -> Value:
 
 @ANSWERS.add((TensorValue, "getitem"))
 def part_of_tensor(m: Machine, obj: TensorValue, key: Value) -> Value:
-    key = elements.with_tensors(key)
+    key = elements.with_tensors(key, obj)
     part: Value = obj
     if any(is_dynamic(v) or isinstance(v, DeferredScalar) for v in (
             key.items if isinstance(key, TupleValue) else [key])):
@@ -208,7 +208,7 @@ def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
 
 @ANSWERS.add((TensorValue, "setitem"))
 def set_part_of_tensor(m: Machine, obj: TensorValue, key: Value, value: Value) -> None:
-    key = elements.with_tensors(key)
+    key = elements.with_tensors(key, obj)
     part: Value = obj
     parts = m.settle(key.items) if isinstance(key, TupleValue) else [key]
     of_file = m.assumptions.of_file     # exporting/stores.py writes the stores of a saved model

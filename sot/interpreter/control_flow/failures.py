@@ -11,8 +11,13 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING
 
+import torch
+
+from sot.graph.builder import changes_unseen
+from sot.graph.refs import TensorRef
 from sot.interpreter.control_flow import early_checks
 from sot.support.errors import Break, Reason
+from sot.torch_compat.autograd_nodes import history
 from sot.torch_compat.hooks import CALL_OF_MODULE, calls_after_exceptions
 from sot.values.base import ABSENT
 from sot.values.callables import BoundMethod
@@ -20,6 +25,7 @@ from sot.values.callables import BoundMethod
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sot.graph.builder import GraphBuilder
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
     from sot.interpreter.torch_ops.known_values import Call
@@ -35,6 +41,9 @@ def expect(m: Machine, name: str, is_ours: bool = False, call: Call | None = Non
         call: the operation, if its indices may be checked early.
     """
     builder, mode = m.builder, m.builder.fake_mode
+    if call is not None and call[0] is torch.autograd.grad and mode.may_refuse and mode.indices is not None and (
+            has_checked_indices(builder, call)):
+        mode.may_refuse = False
     if any(catching.log is not None for catching in m.entered.catching):
         if not m.assumptions.interprets:
             raise Break(Reason.SIDE_EFFECT, f"{name}, which may warn, where warnings are recorded,")
@@ -54,6 +63,16 @@ def expect(m: Machine, name: str, is_ours: bool = False, call: Call | None = Non
     if traceless:
         refuse_lasting(m, name)
     builder.changes_traceless = traceless
+
+
+def has_checked_indices(builder: GraphBuilder, call: Call) -> bool:
+    """Whether the indices of a backward pass are those of its forward pass, which has run in the same graph before. The
+    backward of an autograd function may have others.
+    """
+    outputs = call[1][0] if call[1] else call[2]["outputs"]
+    ends = [outputs] if isinstance(outputs, TensorRef) else outputs
+    return not changes_unseen(builder) and not any(
+        isinstance(node, torch.autograd.function.BackwardCFunction) for _, node in history([end.fake for end in ends]))
 
 
 def is_seen(m: Machine) -> bool:

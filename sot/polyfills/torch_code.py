@@ -19,7 +19,14 @@ from sot.torch_compat.callables import (
     single_sgd,
     truncated_normal_,
 )
-from sot.torch_compat.functions import NoSubclasses, gradients_in_transform, group_tensors, pop_mode, push_mode
+from sot.torch_compat.functions import (
+    NoSubclasses,
+    gradients_in_transform,
+    group_tensors,
+    order_of_groups,
+    pop_mode,
+    push_mode,
+)
 from sot.torch_compat.global_state import DeviceContext, device_constructors
 from sot.torch_compat.tensors import convert_result
 
@@ -300,6 +307,13 @@ def adagrad_of_single_tensors(params, grads, sums, steps, grad_scale, found_inf,
                          **options)
 
 
+def may_be_grouped(key, tensor):
+    """Steps and other states of optimizers may be different from the parameter."""
+    kind = tensor.dtype
+    return (tensor.device, kind) == key or kind is torch.bfloat16 or tensor.device.type == "cpu" and (
+        kind is torch.float32 or kind is torch.float64)
+
+
 @polyfills(_foreach_utils._group_tensors_by_device_and_dtype)
 def grouped(tensorlistlist, with_indices=False):
     groups = {}
@@ -310,12 +324,12 @@ def grouped(tensorlistlist, with_indices=False):
         lists, indices = groups[key]
         for found, given in zip(lists, tensorlistlist, strict=True):
             if given:
+                if given[i] is not None and not may_be_grouped(key, given[i]):
+                    return group_tensors(tensorlistlist, with_indices)      # raises
                 found.append(given[i])
         if with_indices:
             indices.append(i)
-    if len(groups) > 1:     # torch orders several groups in its own way
-        return group_tensors(tensorlistlist, with_indices)
-    return groups
+    return {key: groups[key] for key in order_of_groups([*groups])} if len(groups) > 1 else groups
 
 
 @polyfills(*NODE_ITERATORS)

@@ -1,6 +1,7 @@
 """Private functions of torch that programs call indirectly: of transforms, modes, autograd and C++."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -90,3 +91,11 @@ def calls_operator(function: Any) -> bool:
     """Whether a builtin function is an operation of torch's own, whose operator has its name."""
     module, name = function.__module__, function.__name__
     return module in OPERATION_MODULES or module in VARIABLE_FUNCTIONS and hasattr(variable_functions, name)
+
+
+def order_of_groups(keys: Sequence[tuple[torch.device, torch.dtype]]) -> tuple[tuple[torch.device, torch.dtype], ...]:
+    """The order that torch gives to groups of tensors, by their devices and dtypes in the order of their first tensors.
+    It is that of a hash table in C++.
+    """
+    examples: list[torch.Tensor | None] = [torch.empty(0, device=device, dtype=dtype) for device, dtype in keys]
+    return (*group_tensors([examples], False),)

@@ -220,8 +220,8 @@ def refuses_by_name(kernel: Any, args: tuple) -> bool:
     name = refusing(kernel)
     if name in OF_TENSORS_ONLY:
         return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
-    if name == "index_put" and fills_a_mask(*args[1:3]):
-        return False
+    if name == "index_put" and fills_a_mask(*args[1:3]) or name == "div" and "mode" not in kernel._overloadname:
+        return False        # the quotient of whole numbers is a float
     return bool(name) and not (name in WHOLE_NUMBERS_ONLY and (
         is_positive(args[1:2]) or any(isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args)))
 

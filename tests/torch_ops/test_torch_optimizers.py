@@ -293,3 +293,45 @@ def test_a_step_after_mixed_precision_is_in_the_graph(kind, function):
     found = trained(lambda fn: made.append(sot.to_static(fn, backend="eager")) or made[0], kind, {}, function)
     assert same(found, trained(lambda fn: fn, kind, {}, function)) is None
     assert not made[0].explain().breaks and len(made[0].graphs) == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("settings", [
+    {}, {"avg_fn": optim.swa_utils.get_ema_avg_fn(0.9)}, {"multi_avg_fn": optim.swa_utils.get_ema_multi_avg_fn(0.9)}])
+def test_an_average_of_weights_and_buffers_of_several_dtypes_is_in_the_step(settings, backend):
+    def run(translate):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+        average = optim.swa_utils.AveragedModel(model, use_buffers=True, **settings)
+        sgd = optim.SGD(model.parameters(), 0.1)
+
+        def step():
+            loss = model(X).square().sum()
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+            average.update_parameters(model)
+            return loss.detach()
+        call = translate(step)
+        return call, [call() for _ in range(4)], average.state_dict()
+
+    translated, *found = run(lambda f: sot.to_static(f, backend=backend))
+    assert same(found, [*run(lambda f: f)[1:]]) is None
+    assert not any(c.stopped and "update_parameters" in str(c.stopped) for c in translated.captures)
+
+
+@pytest.mark.parametrize("dtypes", [
+    (torch.float32, torch.float64, torch.int64), (torch.int64, torch.bfloat16, torch.bool)])
+def test_groups_of_tensors_are_in_torchs_order(dtypes):
+    def groups(tensors, others, with_indices):
+        found = torch.utils._foreach_utils._group_tensors_by_device_and_dtype([tensors, others], with_indices)
+        return list(found), list(found.values())
+
+    tensors = [torch.ones(2).to(dtype) for dtype in (*dtypes, dtypes[0])]
+    translated = sot.to_static(groups, backend=Counter())
+    for with_indices in (False, True):
+        args = tensors, [t.clone() for t in tensors], with_indices
+        assert same(translated(*args), groups(*args)) is None
+    assert not any(c.stopped for c in translated.captures)
+    with pytest.raises(RuntimeError, match="Tensors of the same index"):
+        translated(tensors, [t.to(torch.int8) for t in tensors], False)

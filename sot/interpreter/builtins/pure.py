@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sot.torch_compat.functions import CONFIGURATION
+from sot.torch_compat.functions import CONFIGURATION, order_of_groups
 
 DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 NOT_PURE = frozenset({"__new__", "__init__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__",
@@ -73,7 +73,8 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
          torch.distributed.is_available, torch.typename, torch.get_num_interop_threads,
          torch.backends.cpu.get_cpu_capability, torch.backends.openmp.is_available,
          torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
-         torch.jit.is_scripting, torch.jit.is_tracing, *CONFIGURATION, torch.onnx.is_in_onnx_export)
+         torch.jit.is_scripting, torch.jit.is_tracing, *CONFIGURATION, torch.onnx.is_in_onnx_export,
+         order_of_groups)
 
 
 def _collect() -> set[Any]:

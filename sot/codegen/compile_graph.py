@@ -54,6 +54,7 @@ from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.graph.regions import if_else
 from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Origin
+from sot.interpreter.effects.shown_warnings import remembered
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import putting_back, raising
 from sot.interpreter.torch_ops.autograd import is_function_of_program, runs_code_of_program
@@ -67,6 +68,7 @@ from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
 from sot.torch_compat.compilers import DECOMPOSED_WRONGLY, tracing_recurrence
 from sot.torch_compat.dynamo.inputs import mark_weights
+from sot.torch_compat.dynamo.lazy_backward import around_lazy_backward
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import (
     FLAGS,
@@ -174,6 +176,7 @@ class GraphCompiler:
         if as_it_is and graph.of_compilers:
             raise RestartCapture("the backend runs its graph as it is", interprets=True)
         if not as_it_is:        # the backend was maybe not known to compile
+            around_lazy_backward(remembered)
             refuse_code_of_program(graph)
             refuse_shared_memory(graph)
             refuse_gradients_in_inference(graph)

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 import sot
 
+W = torch.ones(3, requires_grad=True)
 X = torch.arange(6.0).reshape(2, 3)
 
 
@@ -114,6 +115,27 @@ def test_a_recapture_shows_no_warning_again():
         warnings.simplefilter("default")
         for size in (4, 4, 4, 6):
             translated(torch.ones(size, requires_grad=True) * 2, [])
+    assert [str(w.message) for w in found].count("of the program") == 1
+
+
+def compiled_in_pieces(x):
+    y = x * W
+    torch.manual_seed(3)        # PyTorch runs it
+    return (y + torch.rand(3)).exp().sum()
+
+
+@pytest.mark.parametrize("step", [lambda x: (x * W).exp().sum(), compiled_in_pieces], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_compilation_at_the_first_run_shows_no_warning_again(backend, step):
+    """Pieces of a graph are compiled at their first run, backward graphs at the first backward pass."""
+    translated = sot.to_static(step, backend=backend)
+    globals().pop("__warningregistry__", None)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            loss = translated(warns(torch.ones(3)))
+            warns(loss)
+            loss.backward()
     assert [str(w.message) for w in found].count("of the program") == 1
 
 

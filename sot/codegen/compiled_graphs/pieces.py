@@ -24,6 +24,7 @@ from sot.codegen.compiled_graphs.failing_constants import loses_check, raises_on
 from sot.codegen.compiled_graphs.operators.draws_in_order import is_drawn_in_order
 from sot.graph.fake_rules import is_opaque, is_sparse
 from sot.graph.nodes import has_own_layout, name_of
+from sot.interpreter.effects.shown_warnings import remembered
 from sot.interpreter.effects.torch_warnings import unheard
 from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
 from sot.torch_compat.compilers import symbolic_mode
@@ -60,7 +61,7 @@ class Piece:
 
     def ask_backend(self, examples: Sequence[Any]) -> Callable[..., Any]:
         try:
-            with unheard({}):
+            with unheard({}), remembered():
                 return call_backend(self.backend, self.module, examples)
         except BackendError as error:
             if not (is_left_to_pytorch(error) or raises_on_constants(self.module)):

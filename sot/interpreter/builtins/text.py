@@ -242,6 +242,8 @@ def bytes_join(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 @handles(str.__mod__)
 def percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     text, values = take("__mod__", args, kwargs, "self", "value", required=2)
+    if not isinstance(text, Const):     # of a subclass, or with a number that is read after the graph
+        raise Break(Reason.UNSUPPORTED, f"% formatting with {text}")
     if isinstance(values, DictValue):
         text, values = without_names(m, text, values)
     if (shown := percent_of_numbers(m, text, values)) is not None:

@@ -7,6 +7,7 @@ warned. The code of a backend that compiles may not warn, so there the warnings 
 """
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
+
+
+FOLDER_OF_TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
 class Shown(NamedTuple):
@@ -142,16 +146,28 @@ def warnings_of(module: torch.fx.GraphModule) -> dict[str, Where]:
     return found
 
 
+def is_of_torchs_code(shown: Shown) -> bool:
+    """Whether a warning says that torch calls what will go, for example at an import of a part of its compiler."""
+    return issubclass(shown.category, (DeprecationWarning, FutureWarning)) and shown.file.startswith(FOLDER_OF_TORCH)
+
+
 @contextmanager
 def unheard(places: Mapping[str, Where]) -> Iterator[None]:
-    """Suppress these warnings while a backend compiles, because it may run the operations on fakes again. All are
-    suppressed if the backend fails, or the capture restarts without what it cannot compile.
+    """Suppress these warnings while a backend compiles, because it may run the operations on fakes again, and those
+    about torch's own code. All are suppressed if the backend fails, or the capture restarts without what it cannot
+    compile.
     """
     others: list[Shown] = []
+
+    def note(shown: Shown) -> None:
+        if str(shown.message) in places or is_of_torchs_code(shown):
+            forget(shown)
+        else:
+            others.append(shown)
     always = torch.is_warn_always_enabled()
     torch.set_warn_always(always or bool(places))
     try:
-        with put_down(lambda shown: forget(shown) if str(shown.message) in places else others.append(shown)):
+        with put_down(note):
             yield
     except Exception:
         while others:

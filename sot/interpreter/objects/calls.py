@@ -6,8 +6,11 @@ two graphs.
 """
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 import types
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -114,6 +117,8 @@ def special_case(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Val
             return found
     handler = HANDLERS.find(real)
     if handler is not None:
+        if isinstance(real, OF_C) and not takes(real, len(args), kwargs):
+            raise Break(Reason.BAD_CALL, f"{describe(real)}()")
         try:
             return handler(m, args, kwargs)
         except RestartCapture:      # also where the reason is a value that is no constant yet
@@ -124,6 +129,37 @@ def special_case(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Val
     if function is not None:
         return call_function(m, known_function(m, function), args, kwargs)
     return None
+
+
+OF_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def takes(function: Any, count: int, keywords: Collection[str]) -> bool:
+    """Whether a function of C takes these arguments. If not, Python raises. Some functions do not tell."""
+    found = parameters_of(function)
+    if found is None:
+        return True
+    least, most, names, optional = found
+    named = sum(name in names[count:] for name in keywords)
+    return count <= most and optional.issuperset(keywords) and least <= count + named
+
+
+@functools.cache
+def parameters_of(function: Any) -> tuple[int, float, list[str], set[str]] | None:
+    """How many arguments a function wants, how many positional ones it takes, the names of these, and all names that
+    are keywords.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        return None
+    kinds = {p.kind for p in parameters}
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return None
+    positional = [p for p in parameters if p.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    return (sum(p.default is p.empty for p in positional),
+            math.inf if inspect.Parameter.VAR_POSITIONAL in kinds else len(positional),
+            [p.name for p in positional], {p.name for p in parameters if p.kind > inspect.Parameter.POSITIONAL_ONLY})
 
 
 def describe(real: Any) -> str:

@@ -272,6 +272,8 @@ def _method(name: str, operation: Callable, cls: type) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         no_keywords(name, kwargs)
         self_, *others = args
+        if operation is symmetric_difference and len(others) != 1:
+            raise Break(Reason.BAD_CALL, f"{name}()")
         given = [members_given(m, other) for other in others]
         members = own = dict(own_members(m, self_))
         sources = []

@@ -127,7 +127,7 @@ def guard_range(m: Machine, number: DynamicNumber, least: float, most: float, an
     example, moderate = number.example, MODERATE[number.pytype]
     if not abs(example) <= moderate:        # or it is a NaN
         m.builder.fake_mode.note_refusal()
-    if not math.isfinite(example):
+    if type(example) is float and not math.isfinite(example):
         number.real     # noqa: B018 - guards it
         return
     if abs(example) <= moderate:

@@ -1,4 +1,4 @@
-"""Methods of builtin types that are called with too few or too many arguments: Python's exception, where it is caught."""
+"""Methods of builtin types that are called with too few or too many arguments: Python's exception, which is caught."""
 import copy
 
 import pytest

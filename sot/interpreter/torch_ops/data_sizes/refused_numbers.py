@@ -83,7 +83,7 @@ def numbers_of(call: Call, rule: Rule | None) -> tuple[float, ...]:
     given = {**dict(enumerate(args)), **kwargs}
     places = {place for place, _ in rule.places(args, kwargs)} if rule is not None else ()
     found = {place: as_captured(value) for place, value in given.items() if not isinstance(value, (list, tuple))}
-    return tuple(v for place, v in found.items() if type(v) is float or type(v) in (int, bool) and place in places)
+    return tuple(v for place, v in found.items() if isinstance(v, float) or isinstance(v, int) and place in places)
 
 
 def refuse_unchecked(m: Machine, number: DynamicNumber | DeferredScalar) -> None:

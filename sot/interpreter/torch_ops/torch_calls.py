@@ -27,6 +27,7 @@ from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import IsGuard
 from sot.guards.origin import Attr, known
 from sot.interpreter.control_flow import failures, refusals
+from sot.interpreter.effects import operators_of_program
 from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
@@ -164,6 +165,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if args and target in TENSOR_MAKERS and numpy_arrays.holds(m, args[0]):
         return numpy_arrays.tensor_of(m, target, args, kwargs)
     refuse_replaced_operator(m, kind, target, args)
+    operators_of_program.refuse(m, target)
     if m.of_compilers:
         args, kwargs = with_numbers_of_step(m, target, args, kwargs)
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))

@@ -54,6 +54,13 @@ def fake_of(operator: torch._ops.OpOverload) -> Callable[..., Any] | None:
     return kernel.func if kernel is not None else None
 
 
+def kernel_of(target: Any) -> Callable[..., Any] | None:
+    """The Python function by which ``torch.library.custom_op`` has defined an operator."""
+    operator = operator_of_program(target)
+    made = OPDEFS.get(operator._schema.name) if operator is not None else None
+    return made._init_fn if made is not None else None
+
+
 def formula_of(operator: torch._ops.OpOverload) -> Any:
     """What the program has registered for gradients, if it is known."""
     made = OPDEFS.get(operator._schema.name)

@@ -1,0 +1,107 @@
+"""Operators whose kernel is Python code of the program (``torch.library.custom_op``). It runs while the graph runs.
+
+The code of the frame that is not in the graph runs before or after all of it. So where the kernel may change an object
+that this code reads, or writes output, Python calls the operator, between two graphs. What the kernel may change is
+what it reaches by the names in its code, without that of libraries.
+"""
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sot.bytecode import decode
+from sot.interpreter.objects.names_used import LEAVES, OBJECTS, ends_of, names_used
+from sot.support.errors import Break, Reason
+from sot.support.places import is_of_library
+from sot.torch_compat.operators.with_numbers import kernel_of
+from sot.values.constants import is_library
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+NOT_CHANGED = (*LEAVES, ModuleType, type(None), complex)
+STORES = ("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "DELETE_ATTR", "DELETE_SUBSCR")
+READING = ("copy", "count", "difference", "fromkeys", "get", "index", "intersection", "isdisjoint", "issubset",
+           "issuperset", "items", "keys", "symmetric_difference", "union", "values")
+METHODS = {name for kind in (list, dict, set, deque, bytearray) for name in dir(kind) if name[0] != "_"}
+CHANGING = METHODS.union(("setattr", "delattr", "next", "setitem", "delitem", "exec", "eval")).difference(
+    dir(bytes), READING)
+
+
+def refuse(m: Machine, target: Any) -> None:
+    """Break if the kernel of an operator may change what capture has read. What it reads from now on is asked, too."""
+    kernel = kernel_of(target)
+    if kernel is None:
+        return
+    what = f"{target}, whose Python code may change what the program reads,"
+    found = changed_by(kernel)
+    if found is None or not found.keys().isdisjoint(m.by_id):
+        raise Break(Reason.SIDE_EFFECT, what)
+    m.changed_by_operators.update(dict.fromkeys(found, what))
+
+
+def changed_by(kernel: Any) -> dict[int, Any] | None:
+    """The objects that a kernel may change; None if it writes output, sets variables that are not its own, or reaches
+    too many objects.
+    """
+    objects, seen, todo = dict[int, Any](), set[int](), [kernel]
+    kinds: set[type] = set()        # of what may change
+    while todo:
+        found = todo.pop()
+        kind = type(found)      # isinstance may run code of the program
+        if id(found) in seen or issubclass(kind, NOT_CHANGED):
+            continue
+        seen.add(id(found))
+        if kind is FunctionType:
+            if not is_of_library(found.__code__.co_filename):
+                if has_effects(found.__code__):
+                    return None
+                kinds |= changed_kinds(found.__code__)
+                todo += of_function(found)
+        elif issubclass(kind, type):
+            todo += () if is_library(found.__module__) else vars(found).values()
+        else:
+            objects[id(found)] = found
+            todo += gc.get_referents(found)
+        if len(objects) > OBJECTS:
+            return None
+    return {key: found for key, found in objects.items() if isinstance(found, tuple(kinds))}
+
+
+def of_function(function: FunctionType) -> Iterator[Any]:
+    """What a function has at hand."""
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    yield from function.__closure__ or ()
+    for path in names_used(function.__code__):
+        yield from ends_of(function.__globals__, path)
+
+
+def has_effects(code: CodeType) -> bool:
+    """Whether code writes output by name, or sets global variables or those of a function around it."""
+    return ("print",) in names_used(code) or any(
+        instr.op in ("STORE_GLOBAL", "DELETE_GLOBAL") or instr.op == "STORE_DEREF" and instr.arg in code.co_freevars
+        for instr in decode(code).instrs) or any(map(has_effects, codes_in(code)))
+
+
+def changed_kinds(code: CodeType) -> set[type]:
+    """The types of which code may change an object: any, where it stores to one or calls something by a name that may
+    change it; those that an operator like ``+=`` changes, where it has one.
+    """
+    instrs = decode(code).instrs
+    found = {kind for const in codes_in(code) for kind in changed_kinds(const)}
+    if any(instr.op in STORES for instr in instrs) or any(n in CHANGING or n.endswith("_") for n in code.co_names):
+        found.add(object)
+    if any(instr.op == "BINARY_OP" and instr.arg.endswith("=") for instr in instrs):
+        found.update((list, set, torch.Tensor, np.ndarray))
+    return found
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    return (const for const in code.co_consts if isinstance(const, CodeType))

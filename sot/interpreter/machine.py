@@ -109,11 +109,10 @@ class Machine:
         self.running_pass: Any = None       # the number of the backward pass whose hooks are executed, or None
         self.started: list[Any] = []    # collectives for whose end the program has not waited
         self.retained: list[TensorValue] = []       # tensors that keep their gradient though they are no leaves
-        self.code, self.inputs = code.code, inputs
+        self.code, self.inputs, self.unrolling = code.code, inputs, unrolling()
         self.called_in_handler = sys.exception() is not None
         self.names_guarded: set[int] = set()    # the functions whose names are guarded, see names_used.py
         self.steps, self.quiet_since = 0, (0, 0)    # operations, and steps when a call first saw their number
-        self.unrolling = unrolling()
         self.generators: list[GeneratorValue] = []      # all but those that contextlib manages
         self.frames: list[Frame] = [self._root(function, code, inputs)]
 

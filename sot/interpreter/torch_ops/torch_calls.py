@@ -165,7 +165,6 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if args and target in TENSOR_MAKERS and numpy_arrays.holds(m, args[0]):
         return numpy_arrays.tensor_of(m, target, args, kwargs)
     refuse_replaced_operator(m, kind, target, args)
-    operators_of_program.refuse(m, target)
     if m.of_compilers:
         args, kwargs = with_numbers_of_step(m, target, args, kwargs)
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
@@ -301,6 +300,7 @@ def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:
 
 def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known_values.Call) -> None:
     """Break at a call that no graph does as the program does it."""
+    operators_of_program.refuse(m, call[0])
     if name in given_as_tensors.KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
         raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
     if name.startswith("quantize_per_"):

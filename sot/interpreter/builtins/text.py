@@ -12,7 +12,6 @@ import torch
 from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import (
     NOT_IMPLEMENTED,
-    call_slot,
     fold,
     foldable,
     hosts,
@@ -132,8 +131,6 @@ def described(m: Machine, function: Any, value: Value, name: str) -> Value:
         name = "__repr__"
     if isinstance(value, Opaque) or (is_native(raw) and HANDLERS.find(raw) is None):
         raise Break(Reason.UNSUPPORTED, f"{function.__name__} of {value}")
-    if is_native(raw):
-        return call_slot(m, value, name, [])  # type: ignore[return-value]
     return conversions.by_method(m, function, value, name)
 
 
@@ -185,8 +182,6 @@ def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raw = slot(m, value, "__format__")
     if isinstance(value, Opaque) or (is_native(raw) and HANDLERS.find(raw) is None):
         raise Break(Reason.UNSUPPORTED, f"format of {value}")
-    if is_native(raw):
-        return call_slot(m, value, "__format__", [spec])  # type: ignore[return-value]
     return conversions.by_method(m, format, value, "__format__", spec)
 
 

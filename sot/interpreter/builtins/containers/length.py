@@ -59,7 +59,7 @@ def len_by_method(m: Machine, value: Value) -> Value:
         m.throw(TypeError, f"object of type {value.pytype.__name__!r} has no len()")
     if is_native(raw) and raw not in HANDLERS:
         raise Break(Reason.OPAQUE_CALL, f"len() of {value}")
-    if is_native(raw):
+    if conversions.is_trusted(raw):
         return call_slot(m, value, "__len__", [])  # type: ignore[return-value]
     return conversions.enter(m, polyfill.length, value, "__len__")
 

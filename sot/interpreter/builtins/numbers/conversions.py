@@ -14,6 +14,7 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.arrays import ArrayValue
 from sot.values.base import Const, Opaque, Value
+from sot.values.constants import is_library
 from sot.values.numbers import is_dynamic, within
 from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue
@@ -29,7 +30,14 @@ RETURNED = {"__len__": int, "__hash__": int, "__index__": int, "__int__": int, "
 
 def by_method(m: Machine, function: Any, value: Value, name: str, *args: Value) -> Value:
     """``function`` of an object, by a special method that is no slot of C. The result is checked as in Python."""
+    if is_trusted(slot(m, value, name)):
+        return call_slot(m, value, name, [*args])  # type: ignore[return-value]
     return enter(m, polyfill.by_method, value, name, *args, before=[Const(function), Const(name)])
+
+
+def is_trusted(method: Any) -> bool:
+    """Whether the result of a special method need not be checked: that of C code, or of a library."""
+    return is_native(method) or is_library(getattr(method, "__module__", None))
 
 
 def enter(m: Machine, how: Any, value: Value, name: str, *args: Value, before: Any = ()) -> Value:
@@ -109,5 +117,4 @@ def index(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if isinstance(value, Opaque):       # in an error message a type of C has its module, too
             return run_native(m, operator.index, value.real)
         m.throw(TypeError, f"{value.pytype.__name__!r} object cannot be interpreted as an integer")
-    return by_method(m, operator.index, value, "__index__") if not is_native(raw) else (
-        call_slot(m, value, "__index__", []))  # type: ignore[return-value]
+    return by_method(m, operator.index, value, "__index__")

@@ -148,3 +148,31 @@ def test_without_the_option_it_breaks_and_the_report_names_it():
 def test_only_two_values():
     with pytest.raises(ValueError, match="'break' or 'graph'"):
         sot.to_static(lambda x: x, control_flow="cond")
+
+
+ITSELF: list = [1]
+ITSELF.append(ITSELF)
+TABLE: dict = {}
+TABLE["self"] = TABLE
+
+
+def tripled(x):
+    return x * 3
+
+
+def test_a_branch_in_the_graph_beside_globals_that_contain_themselves():
+    """What a side of a branch has made is looked for in all that can be reached, also by the globals of functions."""
+    def fn(x):
+        made = [tripled, x]
+        if x.sum() > 0:
+            made.append({"key": [x]})
+            y = tripled(x) + 1
+        else:
+            y = x - 1
+        if x.max() > 100:
+            raise ValueError("too large")
+        return y, len(made)
+    translated = sot.to_static(fn, backend="eager", control_flow="graph")
+    for value in (1.0, -1.0, 2.0):
+        x = torch.full((2,), value)
+        assert torch.equal(translated(x)[0], fn(x)[0]) and translated(x)[1] == fn(x)[1]

@@ -274,15 +274,18 @@ def fake_result(m: Machine, like: torch.Tensor, grad: bool) -> Any:
 
 
 def reachable(roots: Iterable[Any]) -> set[int]:
-    """The ids of all values that can be reached from these values, frames and containers."""
+    """The ids of all values that can be reached from these values, frames and containers. Containers of the program,
+    for example the globals of a function, may contain themselves.
+    """
     seen: set[int] = set()
     todo = list(roots)
     while todo:
         item = todo.pop()
-        if isinstance(item, (Value, Frame)):
+        if isinstance(item, (Value, Frame, dict, list, tuple)):
             if id(item) in seen:
                 continue
             seen.add(id(item))
+        if isinstance(item, (Value, Frame)):
             if isinstance(item, Frame):
                 todo += [item.locals, item.cells, item.stack, item.function, item.default]
             else:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 
-from sot.polyfills.iteration import started
+from sot.polyfills.iteration import listed_for_tuple, started
 from sot.polyfills.operators import same_or_equal
 
 
@@ -216,16 +216,16 @@ def _batches(iterator, n, strict):
 
 # ---- over elements that have to be iterated first
 def product(iterables, repeat):
-    return itertools.product(*[list(iterable) for iterable in iterables], repeat=repeat)
+    return itertools.product(*[listed_for_tuple(iterable) for iterable in iterables], repeat=repeat)
 
 
 def permutations(iterable, r):
-    return itertools.permutations(list(iterable), r)
+    return itertools.permutations(listed_for_tuple(iterable), r)
 
 
 def combinations(iterable, r):
-    return itertools.combinations(list(iterable), r)
+    return itertools.combinations(listed_for_tuple(iterable), r)
 
 
 def combinations_with_replacement(iterable, r):
-    return itertools.combinations_with_replacement(list(iterable), r)
+    return itertools.combinations_with_replacement(listed_for_tuple(iterable), r)

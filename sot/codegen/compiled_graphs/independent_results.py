@@ -17,12 +17,12 @@ from sot.backends import Backend
 from sot.backends.hooks_in_order import without_hooks
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.pieces import Piece, changes_shared, is_saved_later, is_traced, tensors_of
+from sot.codegen.compiled_graphs.unused_operations import NUMBERS
 from sot.torch_compat.autograd_nodes import node_above, saves_tensors
 from sot.torch_compat.dynamo.inputs import giving_symbols
 from sot.torch_compat.global_state import AUTOCAST_NESTING, STATE_SETTERS
 from sot.torch_compat.tensors import storage_id
 
-NUMBERS = torch.SymInt, torch.SymFloat, torch.SymBool
 Part = tuple[Callable[..., Any], list[fx.Node], list[fx.Node]]
 Colour = frozenset[int] | None      # the results below which something is; None without a history
 

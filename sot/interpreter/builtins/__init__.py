@@ -11,6 +11,7 @@ from sot.interpreter.builtins import (  # noqa: F401
     operators,
     pure,
     reductions,
+    special_methods,
     text,
 )
 from sot.interpreter.builtins.containers import (  # noqa: F401
@@ -22,6 +23,5 @@ from sot.interpreter.builtins.containers import (  # noqa: F401
     subscript,
 )
 from sot.interpreter.builtins.exceptions import groups, made  # noqa: F401
-from sot.interpreter.builtins.numbers import conversions  # noqa: F401
 from sot.interpreter.numpy_ops import numpy_functions  # noqa: F401
 from sot.polyfills.modules import bisection, heap  # noqa: F401

@@ -11,6 +11,7 @@ import torch
 
 from sot.guards.class_guards import SubclassesGuard
 from sot.guards.origin import ById, known
+from sot.interpreter.builtins import special_methods
 from sot.interpreter.builtins.common import (
     foldable,
     is_native,
@@ -20,7 +21,6 @@ from sot.interpreter.builtins.common import (
     slot,
     take,
 )
-from sot.interpreter.builtins.numbers import conversions
 from sot.interpreter.namespaces import variable
 from sot.interpreter.objects import attribute_stores, attributes, class_statements, introspection
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
@@ -332,7 +332,7 @@ def hash_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         m.throw(TypeError, f"unhashable type: {value.pytype.__name__!r}")
     raw = slot(m, value, "__hash__")
     if isinstance(raw, types.FunctionType) and not foldable(value, "__hash__"):
-        return conversions.by_method(m, hash, value, "__hash__")
+        return special_methods.by_method(m, hash, value, "__hash__")
     if isinstance(value, Const) and raw is not object.__hash__ and not isinstance(value.real, type):
         return run_native(m, hash, value.real)
     if isinstance(value, TupleValue) and raw in (tuple.__hash__, torch.Size.__hash__):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sot.interpreter.builtins import special_methods
 from sot.interpreter.builtins.common import (
     EXACT,
     NOT_IMPLEMENTED,
@@ -31,7 +32,7 @@ from sot.interpreter.builtins.common import (
     unsupported,
 )
 from sot.interpreter.builtins.containers import hosted
-from sot.interpreter.builtins.numbers import conversions, of_tensors
+from sot.interpreter.builtins.numbers import of_tensors
 from sot.interpreter.numpy_ops import numpy_arrays, numpy_functions
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
@@ -39,7 +40,7 @@ from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.torch_ops.constructors import specimens
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
-from sot.polyfills import special_methods
+from sot.polyfills import special_methods as truths
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values import other_numbers
@@ -356,9 +357,9 @@ def truth(m: Machine, value: Value) -> bool | Any:
     refuse_opaque(value)
     if isinstance(value, Const) and foldable(value, "__bool__") and foldable(value, "__len__"):
         return bool(value.real)
-    for name, check in (("__bool__", special_methods.truth), ("__len__", special_methods.is_nonempty)):
+    for name, check in (("__bool__", truths.truth), ("__len__", truths.is_nonempty)):
         if slot(m, value, name) is not None:
-            return conversions.enter(m, check, value, name)
+            return special_methods.enter(m, check, value, name)
     return True
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.interpreter.builtins import iteration
+from sot.interpreter.builtins import iteration, special_methods
 from sot.interpreter.builtins.common import (
     NOT_IMPLEMENTED,
     fold,
@@ -20,7 +20,6 @@ from sot.interpreter.builtins.common import (
     slot,
     take,
 )
-from sot.interpreter.builtins.numbers import conversions
 from sot.interpreter.numpy_ops import numpy_functions
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
@@ -131,7 +130,7 @@ def described(m: Machine, function: Any, value: Value, name: str) -> Value:
         name = "__repr__"
     if isinstance(value, Opaque) or (is_native(raw) and HANDLERS.find(raw) is None):
         raise Break(Reason.UNSUPPORTED, f"{function.__name__} of {value}")
-    return conversions.by_method(m, function, value, name)
+    return special_methods.by_method(m, function, value, name)
 
 
 @handles(list.__repr__, tuple.__repr__, dict.__repr__)
@@ -182,7 +181,7 @@ def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raw = slot(m, value, "__format__")
     if isinstance(value, Opaque) or (is_native(raw) and HANDLERS.find(raw) is None):
         raise Break(Reason.UNSUPPORTED, f"format of {value}")
-    return conversions.by_method(m, format, value, "__format__", spec)
+    return special_methods.by_method(m, format, value, "__format__", spec)
 
 
 @handles(object.__format__)

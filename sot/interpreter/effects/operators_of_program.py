@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from sot.bytecode import decode
-from sot.interpreter.objects.names_used import LEAVES, OBJECTS, ends_of, names_used
+from sot.interpreter.objects.names_used import LEAVES, OBJECTS, held_by, names_used
 from sot.support.errors import Break, Reason
 from sot.support.places import is_of_library
 from sot.torch_compat.operators.with_numbers import kernel_of
@@ -63,7 +63,7 @@ def changed_by(kernel: Any) -> dict[int, Any] | None:
                 if has_effects(found.__code__):
                     return None
                 kinds |= changed_kinds(found.__code__)
-                todo += of_function(found)
+                todo += held_by(found)
         elif issubclass(kind, type):
             todo += () if is_library(found.__module__) else vars(found).values()
         else:
@@ -71,16 +71,7 @@ def changed_by(kernel: Any) -> dict[int, Any] | None:
             todo += gc.get_referents(found)
         if len(objects) > OBJECTS:
             return None
-    return {key: found for key, found in objects.items() if isinstance(found, tuple(kinds))}
-
-
-def of_function(function: FunctionType) -> Iterator[Any]:
-    """What a function has at hand."""
-    yield from function.__defaults__ or ()
-    yield from (function.__kwdefaults__ or {}).values()
-    yield from function.__closure__ or ()
-    for path in names_used(function.__code__):
-        yield from ends_of(function.__globals__, path)
+    return {key: found for key, found in objects.items() if issubclass(type(found), tuple(kinds))}
 
 
 def has_effects(code: CodeType) -> bool:

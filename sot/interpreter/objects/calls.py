@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import types
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -117,7 +115,7 @@ def special_case(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Val
             return found
     handler = HANDLERS.find(real)
     if handler is not None:
-        if isinstance(real, OF_C) and not takes(real, len(args), kwargs):
+        if isinstance(real, OF_C) and not takes(real, len(args), frozenset(kwargs)):
             raise Break(Reason.BAD_CALL, f"{describe(real)}()")
         try:
             return handler(m, args, kwargs)
@@ -134,32 +132,20 @@ def special_case(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Val
 OF_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
-def takes(function: Any, count: int, keywords: Collection[str]) -> bool:
-    """Whether a function of C takes these arguments. If not, Python raises. Some functions do not tell."""
-    found = parameters_of(function)
-    if found is None:
-        return True
-    least, most, names, optional = found
-    named = sum(name in names[count:] for name in keywords)
-    return count <= most and optional.issuperset(keywords) and least <= count + named
-
-
 @functools.cache
-def parameters_of(function: Any) -> tuple[int, float, list[str], set[str]] | None:
-    """How many arguments a function wants, how many positional ones it takes, the names of these, and all names that
-    are keywords.
+def takes(function: Any, count: int, keywords: frozenset[str]) -> bool:
+    """Whether a function of C takes so many positional arguments and these keywords. If not, Python raises. Some
+    functions do not tell.
     """
     try:
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
     except (ValueError, TypeError):
-        return None
-    kinds = {p.kind for p in parameters}
-    if inspect.Parameter.VAR_KEYWORD in kinds:
-        return None
-    positional = [p for p in parameters if p.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    return (sum(p.default is p.empty for p in positional),
-            math.inf if inspect.Parameter.VAR_POSITIONAL in kinds else len(positional),
-            [p.name for p in positional], {p.name for p in parameters if p.kind > inspect.Parameter.POSITIONAL_ONLY})
+        return True
+    try:
+        signature.bind(*[None] * count, **dict.fromkeys(keywords))
+    except TypeError:
+        return False
+    return True
 
 
 def describe(real: Any) -> str:

@@ -110,8 +110,7 @@ def may_reach(roots: Iterable[Any], objects: Iterable[Any]) -> bool:
         if kind is FunctionType:
             if not knows_its_names(found.__code__):
                 return True
-            todo += (found.__defaults__, found.__kwdefaults__, found.__dict__, found.__closure__)
-            todo += (o for path in names_used(found.__code__) for o in ends_of(found.__globals__, path))
+            todo += held_by(found)
         elif issubclass(kind, type):
             todo += (part for base in type.mro(found) for part in parts_of(vars(base)))
         elif kind in (classmethod, staticmethod):      # its dict has the annotations
@@ -119,6 +118,13 @@ def may_reach(roots: Iterable[Any], objects: Iterable[Any]) -> bool:
         else:
             todo += parts_of(found) if kind is dict else gc.get_referents(found)
     return False
+
+
+def held_by(function: FunctionType) -> Iterator[Any]:
+    """What a function has at hand: its defaults, attributes and cells, and what it finds under its names."""
+    yield from (function.__defaults__, function.__kwdefaults__, function.__dict__, function.__closure__)
+    for path in names_used(function.__code__):
+        yield from ends_of(function.__globals__, path)
 
 
 def is_of_arguments(function: FunctionType, depth: int = DEPTH) -> bool:

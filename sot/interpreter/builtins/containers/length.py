@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from sot.interpreter.builtins import special_methods
 from sot.interpreter.builtins.common import call_slot, foldable, is_native, overridden, run_native, slot, take
-from sot.interpreter.builtins.numbers import conversions
 from sot.interpreter.objects.tensor_facts import refuse_replaced
 from sot.interpreter.torch_ops.overrides import asked
 from sot.interpreter.torch_ops.torch_calls import torch_call
@@ -59,9 +59,9 @@ def len_by_method(m: Machine, value: Value) -> Value:
         m.throw(TypeError, f"object of type {value.pytype.__name__!r} has no len()")
     if is_native(raw) and raw not in HANDLERS:
         raise Break(Reason.OPAQUE_CALL, f"len() of {value}")
-    if conversions.is_trusted(raw):
+    if special_methods.is_trusted(raw):
         return call_slot(m, value, "__len__", [])  # type: ignore[return-value]
-    return conversions.enter(m, polyfill.length, value, "__len__")
+    return special_methods.enter(m, polyfill.length, value, "__len__")
 
 
 @handles(torch.Tensor.__len__)

@@ -1,4 +1,4 @@
-"""Conversions by special methods: int(), float(), complex(), index(). Checks of what a special method returns."""
+"""Results of special methods, which Python checks, and the conversions int(), float(), complex() and index()."""
 from __future__ import annotations
 
 import operator

@@ -209,6 +209,24 @@ def test_losses_that_use_a_size_which_varies(backend):
     assert len(sot.translation_of(translated).captures) == 2
 
 
+def test_a_graph_that_takes_a_size_is_cut_and_compiled():
+    m, n = models()
+    backend = every_call("aot_eager")
+    asked = []
+
+    def counting(module, examples):
+        asked.append(module)
+        return backend(module, examples)
+
+    def losses(x):
+        return m(x).exp().sum() / x.shape[0], n(x).exp().sum()
+    translated = sot.to_static(losses, backend=counting, dynamic=True)
+    for size in (4, 5):
+        for loss in translated(torch.ones(size, 6)):
+            loss.backward()
+    assert len(asked) >= 2
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_losses_of_a_graph_that_cannot_be_cut(backend):
     """Sizes of data: PyTorch runs the graph."""

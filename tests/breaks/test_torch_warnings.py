@@ -3,6 +3,7 @@ import warnings
 
 import pytest
 import torch
+import torch._inductor.config as inductor_config
 from torch.nn import functional as F
 
 import sot
@@ -130,13 +131,25 @@ def test_a_compilation_at_the_first_run_shows_no_warning_again(backend, step):
     """Pieces of a graph are compiled at their first run, backward graphs at the first backward pass."""
     translated = sot.to_static(step, backend=backend)
     globals().pop("__warningregistry__", None)
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as found, inductor_config.patch(force_disable_caches=True):
         warnings.simplefilter("default")
         for _ in range(3):
             loss = translated(warns(torch.ones(3)))
             warns(loss)
             loss.backward()
     assert [str(w.message) for w in found].count("of the program") == 1
+
+
+def test_what_torch_says_about_its_own_code_while_a_backend_compiles_is_not_shown():
+    def backend(module, examples):
+        torchs = torch.__file__
+        for category, file in (DeprecationWarning, torchs), (UserWarning, torchs), (FutureWarning, __file__):
+            warnings.warn_explicit(category.__name__, category, file, 1)
+        return lambda *args: module.forward(*args)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        sot.to_static(lambda x: x + 1, backend=backend)(X)
+    assert sorted({str(w.message) for w in found}) == ["FutureWarning", "UserWarning"]
 
 
 # ---- warnings that the program records and reads

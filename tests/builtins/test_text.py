@@ -8,6 +8,8 @@ import pytest
 import torch
 from harness import check
 
+import sot
+
 X = torch.arange(1.0, 4.0)
 TWO, BRACES = "%s %s", "{} {}"
 
@@ -189,3 +191,18 @@ def test_containers_in_containers_of_their_kind_and_in_themselves():
         nested = (1, (Version(2),)), [[Version(3)], {"a": {"b": Version(4)}}]
         return x + 1, repr(nested), f"{loop}"
     check(f, X, graphs=1, breaks=0)
+
+
+class Word(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("text", ["%d", "no field"])
+def test_percent_of_a_str_of_a_subclass_is_a_break_and_no_failure(text):
+    def program(x, word):
+        try:
+            return x + 1, word % 4
+        except TypeError as e:
+            return x, str(e)
+    translated = check(program, torch.ones(2), Word(text))
+    assert not any(capture.fallback for capture in sot.translation_of(translated).captures)

@@ -118,3 +118,16 @@ def test_a_shift_that_torch_refuses_is_refused_after_the_changes_before_it(backe
     for _ in range(3):
         assert str(caught(translated, *mine)) == str(caught(rolled, *theirs))
         assert str(mine) == str(theirs)
+
+
+def test_a_number_too_large_for_a_float_is_no_failure_of_capture():
+    def program(x, n):
+        try:
+            return x.roll(n ** 40)
+        except (RuntimeError, ValueError) as e:
+            return type(e).__name__
+    translated = sot.to_static(program, backend="eager")
+    for n in (4 << 70, 5 << 70, 6 << 70, 3, 7 << 70):
+        want, got = program(torch.arange(3.0), n), translated(torch.arange(3.0), n)
+        assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want
+    assert not any(capture.fallback for capture in sot.translation_of(translated).captures)

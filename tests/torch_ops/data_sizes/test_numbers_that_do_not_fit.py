@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from harness import outcome, same
 
 import sot
+from sot.torch_compat.operators import trials
 
 
 def fills(x, n, seen):
@@ -168,11 +169,12 @@ def test_what_was_done_before_a_refusal_is_seen(backend, case, made):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_number_is_refused_for_sizes_that_vary(backend, case):
+def test_a_number_is_refused_for_sizes_that_vary(backend, case, monkeypatch):
+    monkeypatch.setattr(trials, "_errors", {})      # an answer does not depend on sizes, and is kept
     operation, dtype, numbers = CASES[case]
     program = of_an_argument(operation)
     captured = sot.to_static(program, backend=backend)
-    for size, v in itertools.product((4, 5, 6), numbers):
+    for size, v in itertools.chain(itertools.product((4, 5, 6), numbers[:-1]), ((7, numbers[-1]),)):
         want, got = (outcome(call, (torch.ones(size, dtype=dtype), torch.zeros(2), v, []), {})
                      for call in (program, captured))
         assert type(got.raised) is type(want.raised), (size, v)

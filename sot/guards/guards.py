@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+from collections.abc import Iterable
 from dataclasses import field
 from math import copysign
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType, WrapperDescriptorType
@@ -67,6 +68,10 @@ def short(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+NUMBERS = (int, bool, float, complex)
+SEVERAL_EQUAL = (float, complex, tuple)     # equal objects of the type may be told apart: 0.0 and -0.0
+
+
 def is_constant(value: object) -> bool:
     """Whether ``same_constant`` and the guard program compare this value in the same way."""
     return type(value) in CONSTANTS or (type(value) in (tuple, torch.Size) and all(
@@ -84,9 +89,27 @@ def same_constant(a: Any, b: Any) -> bool:
         return same_constant(a.real, b.real) and same_constant(a.imag, b.imag)
     if kind in (tuple, torch.Size):
         return len(a) == len(b) and all(map(same_constant, a, b))
+    if kind in (slice, range):
+        return same_constant((a.start, a.stop, a.step), (b.start, b.stop, b.step))
     if issubclass(kind, np.generic):
         return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    if issubclass(kind, np.dtype):
+        return a == b and a.metadata == b.metadata
+    if issubclass(kind, (set, frozenset)):
+        return a == b and same_members(a, b)
     return bool(same_key(a, b))
+
+
+def same_members(a: Iterable, b: Iterable) -> bool:
+    """Whether the members of equal sets are the same constants. Only numbers may be equal and differ."""
+    kinds = set(map(type, b))
+    mixed = len(kinds.intersection(NUMBERS)) > 1 or not kinds.isdisjoint(SEVERAL_EQUAL)
+    return {*map(type, a)} == kinds and (not mixed or {*map(exact_key, a)} == {*map(exact_key, b)})
+
+
+def exact_key(value: object) -> tuple[type, object]:
+    kind = type(value)
+    return kind, repr(value) if kind in NUMBERS or kind in SEVERAL_EQUAL else value
 
 
 def code_and_defaults(function: FunctionType) -> tuple:

@@ -78,7 +78,7 @@ class Machine:
         self.mutated: dict[int, Value] = {}
         self.compared: set[type] = set()        # types of objects whose identity was compared
         self.by_id: dict[int, tuple[Any, Value]] = {}
-        self.changed_by_operators: dict[int, str] = {}      # by the id of the object, see operators_of_program.py
+        self.changed_uncaptured: dict[int, str] = {}     # by the id of the object, see uncaptured_code.py
         self.namespaces: dict[int, DictValue] = {}
         self.entered = Entered()
         self.dict_owners: dict[int, ObjectValue] = {}   # by the id of their __dict__

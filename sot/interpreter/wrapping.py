@@ -133,8 +133,8 @@ def shared(m: Machine, real: Any, origin: Origin) -> Value:
     if id(real) in m.namespaces:        # the globals of a function
         m.guard(IsGuard(origin, real))
         return m.namespaces[id(real)]
-    if id(real) in m.changed_by_operators:
-        raise Break(Reason.SIDE_EFFECT, m.changed_by_operators[id(real)])
+    if id(real) in m.changed_uncaptured:
+        raise Break(Reason.SIDE_EFFECT, m.changed_uncaptured[id(real)])
     if m.has_warned and type(real) is list:
         refuse_log(m, real, origin)
     value = _existing(m, real, origin)

@@ -346,9 +346,10 @@ def noted(m: Maker) -> str:
 @kind(3)
 def extreme(m: Maker) -> str:
     name = m.any()
+    dtype = m.known[name].dtype     # by name: of a proxy of torch.fx torch.iinfo reads other memory
     return m.one(f"{name} / 0", f"{name} * float('inf')", f"torch.where({name} > 0, {name}, float('nan'))",
                  f"{name}.log()", f"{name}.sqrt()", f"{name}.reciprocal()", f"{name} * 1e30", f"-{name} * 0.0",
-                 f"{name}.masked_fill({name} > 0, float('-inf'))", f"{name} + torch.iinfo({name}.dtype).max",
+                 f"{name}.masked_fill({name} > 0, float('-inf'))", f"{name} + torch.iinfo({dtype}).max",
                  f"{name} * {name} * 100", f"{name} - 200", f"torch.nextafter({name}, {name} + 1)",
                  f"{name}.asin()", f"{name}.pow(-1)", f"{name}.fmod(0.0)", f"{name}.remainder(-1.5)", f"{name} % -3",
                  f"{name} // -2", f"torch.div({name}, -3, rounding_mode='floor')", f"{name}.float() // 0.0")

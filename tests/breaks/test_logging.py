@@ -5,8 +5,9 @@ import logging
 import traceback
 import warnings
 
+import pytest
 import torch
-from harness import check
+from harness import check, same
 
 import sot
 
@@ -251,3 +252,44 @@ def test_a_capture_empties_no_caches_of_loggers():
     sot.to_static(lambda x: x * 2, backend="eager")(X)
     assert torch.equal(first(X), X + 2)
     assert len(first.captures) == 1 and logger._cache == {logging.DEBUG: False}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_handler_that_changes_what_the_function_reads(backend):
+    """Also where the handler comes later, or the level changes after the capture."""
+    def calls(translate):
+        logger = logging.Logger("of.a.test", logging.WARNING)
+        seen = []
+
+        class Keep(logging.Handler):
+            def emit(self, record):
+                seen.append(record.getMessage())
+
+        def f(x):
+            logger.info("shape %s", tuple(x.shape))
+            return x + 1, list(seen)
+        fn, found = translate(f), []
+        for change in (lambda: None, lambda: logger.setLevel(logging.INFO), lambda: logger.addHandler(Keep()),
+                       lambda: logger.handlers.pop(), lambda: logger.addFilter(lambda record: seen.append("filtered"))):
+            change()
+            found += [fn(X), fn(X)]
+        return found
+    assert same(calls(lambda f: f), calls(lambda f: sot.to_static(f, backend=backend))) is None
+
+
+def test_handlers_that_print_or_keep_records_are_no_breaks():
+    class Shown(logging.Handler):
+        kept = []
+
+        def emit(self, record):
+            print("handled", record.getMessage())
+            self.kept.append(record)
+    logger = logging.Logger("of.another.test")
+    logger.addHandler(Shown())
+
+    def f(x):
+        print("before")
+        logger.warning("shape %s", tuple(x.shape))
+        print("after")
+        return x + 1
+    check(f, X, graphs=1, breaks=0)

@@ -375,17 +375,19 @@ for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
     HANDLERS[_cls] = _getter(_cls)
 
 
-def parameters(value: Value) -> list[Any]:
-    """The arguments of an itemgetter, attrgetter or methodcaller."""
-    if value.real is ABSENT:
-        raise Break(Reason.OPAQUE_VALUE, str(value))
-    return list(value.real.__reduce__()[1])
+def reduced(m: Machine, getter: Value) -> Any:
+    """What an itemgetter, attrgetter or methodcaller would be pickled as, which shows its arguments."""
+    if getter.real is ABSENT:
+        raise Break(Reason.OPAQUE_VALUE, str(getter))
+    if getter.origin is not None and not isinstance(getter, Const):
+        m.guard(IsGuard(getter.origin, getter.real))
+    return getter.real.__reduce__()
 
 
 @handles(operator.itemgetter.__call__)
 def call_itemgetter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     getter, obj = take("itemgetter", args, kwargs, "self", "obj", required=2)
-    keys = [wrap_new(m, k) for k in parameters(getter)]
+    keys = [wrap_new(m, k) for k in reduced(m, getter)[1]]
     if len(keys) == 1:
         return obj.getitem(m, keys[0])
     if isinstance(obj, (ListValue, TupleValue, TensorValue, Const)):
@@ -396,7 +398,7 @@ def call_itemgetter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
 @handles(operator.attrgetter.__call__)
 def call_attrgetter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     getter, obj = take("attrgetter", args, kwargs, "self", "obj", required=2)
-    names = [Const(n) for n in parameters(getter)]
+    names = [Const(n) for n in reduced(m, getter)[1]]
     if len(names) == 1 and "." not in names[0].real:
         return obj.load_attr(m, names[0].real)
     return m.enter(polyfill.get_attributes, [obj, TupleValue(list(names))])
@@ -405,13 +407,11 @@ def call_attrgetter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
 @handles(operator.methodcaller.__call__)
 def call_methodcaller(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     getter, obj = take("methodcaller", args, kwargs, "self", "obj", required=2)
-    reduced: Any = getter.real.__reduce__()
-    if reduced[0] is operator.methodcaller:
-        named: dict[str, Any] = {}
-        name, rest = reduced[1][0], [*reduced[1][1:]]
-    else:       # with keywords: a partial of methodcaller
-        given = [*reduced[0].args, *reduced[1]]
-        name, rest, named = given[0], given[1:], reduced[0].keywords
+    maker, given = reduced(m, getter)
+    named: dict[str, Any] = {}
+    if maker is not operator.methodcaller:      # with keywords: a partial of it
+        given, named = [*maker.args, *given], maker.keywords
+    name, *rest = given
     keywords = DictValue(dict)
     keywords.overlay.update({k: wrap_new(m, v) for k, v in named.items()})
     return m.enter(polyfill.call_method, [obj, Const(name), TupleValue([wrap_new(m, v) for v in rest]), keywords])

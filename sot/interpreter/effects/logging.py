@@ -2,11 +2,16 @@
 from __future__ import annotations
 
 import logging
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from sot.guards.guards import EqualsGuard, IsGuard, LengthGuard
+from sot.guards.origin import Attr, known
+from sot.interpreter.effects import uncaptured_code
 from sot.interpreter.effects.output import UNKNOWN, deferred, replay
 from sot.interpreter.loop import evaluate
 from sot.support.errors import Break, Reason
+from sot.support.places import is_of_library
 from sot.support.registry import handles
 from sot.values.base import NONE, TRUE, Const, Value
 from sot.values.callables import known_function
@@ -14,8 +19,9 @@ from sot.values.objects import ExceptionValue
 from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from sot.guards.origin import Origin
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
@@ -56,11 +62,12 @@ def log_at_root(level: int, *args: Any) -> None:
     log_at(logging.root, level, *args)
 
 
-def record(m: Machine, write_logger: Callable[[Emitter], str], level: int, args: list[Value],
+def record(m: Machine, logger: Value, write_logger: Callable[[Emitter], str], level: int, args: list[Value],
            kwargs: dict[str, Value]) -> Value:
     """Defer a log record with its message and arguments."""
     if not args or set(kwargs) - OPTIONS:
         raise Break(Reason.SIDE_EFFECT, f"logging with {', '.join(kwargs) or 'no message'}")
+    refuse_handlers(m, logger)
     error, what = shown_error(m, kwargs.get("exc_info", NONE)), UNKNOWN.format("logging")
     place = Const(position(m, kwargs.get("stacklevel", Const(1)).constant()))
     made = len(m.shown)
@@ -73,6 +80,37 @@ def record(m: Machine, write_logger: Callable[[Emitter], str], level: int, args:
         parts = [*(write(e) for write in first), e.value(error), *(write(e) for write in rest)]
         return f"{write_logger(e)}{', '.join(parts)})"
     return replay(m, call)
+
+
+def refuse_handlers(m: Machine, logger: Value) -> None:
+    """Break if a handler or filter of the program may change what the function reads. Their numbers are guarded."""
+    loggers = [*above(logger.real)]
+    origin: Origin = logger.origin or known(loggers[0], loggers[0].name)
+    for each in loggers:
+        m.guard(LengthGuard(Attr(origin, "handlers"), len(each.handlers)))
+        m.guard(LengthGuard(Attr(origin, "filters"), len(each.filters)))
+        m.guard(EqualsGuard(Attr(origin, "propagate"), each.propagate))
+        m.guard(IsGuard(Attr(origin, "parent"), each.parent))
+        origin = known(each.parent, each.parent.name if each.parent else "")
+    handlers = [h for each in loggers for h in each.handlers]
+    parts = [*loggers, *handlers, *(f for part in (*loggers, *handlers) for f in part.filters)]
+    if ours := [*filter(is_of_program, parts)]:
+        uncaptured_code.refuse_changes(m, ours, "logging by a handler of the program, which may change what is read,",
+                                       may_print=True)
+
+
+def above(logger: logging.Logger | None) -> Iterator[logging.Logger]:
+    """A logger, and those whose handlers get its records, too."""
+    while logger is not None:
+        yield logger
+        logger = logger.parent if logger.propagate else None
+
+
+def is_of_program(part: Any) -> bool:
+    """Whether it is a function, or has a method, that no library defines."""
+    found = [part] if isinstance(part, FunctionType) else [
+        f for held in (part, *type(part).__mro__) for f in vars(held).values() if isinstance(f, FunctionType)]
+    return not all(is_of_library(f.__code__.co_filename) for f in found)
 
 
 def position(m: Machine, level: int) -> tuple[str, int, str]:
@@ -105,7 +143,13 @@ def _register(name: str, level: int) -> None:
 
     @handles(getattr(logging, name))
     def function(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return record(m, lambda e: f"{e.const(log_at_root)}(", level, args, kwargs)
+        return at_root(m, level, args, kwargs)
+
+
+def at_root(m: Machine, level: int, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A function of the module, which logs by the root logger."""
+    root = wrap_known(m, logging.root)
+    return record(m, root, lambda e: f"{e.const(log_at_root)}(", level, args, kwargs)
 
 
 for _name, _level in LEVELS.items():
@@ -117,7 +161,7 @@ def of_logger(m: Machine, level: int, args: list[Value], kwargs: dict[str, Value
     if not is_real_logger(logger):
         raise Break(Reason.SIDE_EFFECT, f"logging with {logger}")
     try:
-        return record(m, lambda e: f"{e.const(log_at)}({e.value(logger)}, ", level, args[1:], kwargs)
+        return record(m, logger, lambda e: f"{e.const(log_at)}({e.value(logger)}, ", level, args[1:], kwargs)
     except Break:
         if is_disabled(m, logger, level):
             return NONE
@@ -136,7 +180,7 @@ def exception(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(logging.exception)
 def exception_at_root(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return record(m, lambda e: f"{e.const(log_at_root)}(", logging.ERROR, args, {"exc_info": TRUE} | kwargs)
+    return at_root(m, logging.ERROR, args, {"exc_info": TRUE} | kwargs)
 
 
 @handles(logging.Logger.log)
@@ -150,4 +194,4 @@ def log(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def log_at_root_level(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args or args[0].pytype is not int:
         raise Break(Reason.SIDE_EFFECT, "logging at a level that is not a number")
-    return record(m, lambda e: f"{e.const(log_at_root)}(", args[0].constant(), args[1:], kwargs)
+    return at_root(m, args[0].constant(), args[1:], kwargs)

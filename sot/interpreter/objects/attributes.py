@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from sot.guards.guards import HasKeyGuard, IsGuard
-from sot.guards.origin import Attr, ClassAttr, known
+from sot.guards.origin import Attr, ClassAttr, Item, known
 from sot.interpreter.objects.computed_attributes import function_attrs, native_attr
 from sot.interpreter.objects.lookup import (
     class_value,
@@ -158,11 +158,14 @@ def held_by_function(m: Machine, obj: FunctionValue, name: str) -> Value | Any:
 
 @ANSWERS.add((Const, "load_held"))
 def held_by_constant(m: Machine, obj: Const, name: str) -> Value | Any:
-    if obj.unguarded is not None:
-        found = own_dict(obj.unguarded)
-        if found is not None and name in found:
-            return wrap_known(m, found[name])
-    return ABSENT
+    if obj.unguarded is None or (found := own_dict(obj.unguarded)) is None:
+        return ABSENT
+    if not is_library(obj.pytype.__module__):       # a member of an enum of the program
+        owner = known(obj.unguarded, f"{obj.pytype.__qualname__}.{found.get('_name_', '')}")
+        held_in = Attr(owner, "__dict__")
+        m.guard(HasKeyGuard(held_in, name, name in found))
+        return wrap(m, found[name], Item(held_in, name, f"{owner}.{name}")) if name in found else ABSENT
+    return wrap_known(m, found[name]) if name in found else ABSENT
 
 
 @ANSWERS.add((Opaque, "load_held"))
@@ -344,6 +347,9 @@ def load_module(m: Machine, obj: Const, name: str) -> Value:
     value = m.namespaces[id(module.__dict__)].get(m, name) if id(module.__dict__) in m.namespaces else ABSENT
     if value is not ABSENT:
         return value
+    raw, owner = lookup(m, type(module), name)
+    if owner is not types.ModuleType and raw is not ABSENT and is_data_descriptor(raw):
+        return get_data(m, obj, raw, owner, name)       # a flag of torch.backends
     held = Attr(known(module, module.__name__), "__dict__")
     try:
         real = getattr(module, name)

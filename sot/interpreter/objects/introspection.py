@@ -20,7 +20,7 @@ from sot.interpreter.entering import keyword_default, settled
 from sot.interpreter.loop import evaluate
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.computed_attributes import VALUES
-from sot.interpreter.objects.lookup import lookup
+from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph
 from sot.interpreter.wrapping import is_plain_class
@@ -50,13 +50,21 @@ def signature(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(target, FunctionValue):
         return Const(signature_of_function(m, target))
     if isinstance(target, Const) and isinstance(target.real, type):
+        for cls, name in ((type(target.real), "__call__"), *((target.real, part) for part in SHOWN_BY_CLASSES)):
+            raw, owner = lookup(m, cls, name)
+            if raw is not ABSENT:
+                class_value(m, raw, owner, name)
         return Const(signature_of(m, target.real))
     raise Break(Reason.UNSUPPORTED, f"the signature of {target}")
+
+
+SHOWN_BY_CLASSES = ("__signature__", "__new__", "__init__")     # what gives a class its signature
 
 
 def signature_of_function(m: Machine, function: FunctionValue) -> inspect.Signature:
     """Of a function that the trace has made, it is that of a function with the same code and constants."""
     if function.real is not ABSENT:
+        hold_signature(m, function)
         return signature_of(m, function.real)
     attributes = function.attrs.attrs.overlay if function.attrs is not None else {}
     wrapped = attributes.get("__wrapped__", ABSENT)
@@ -79,6 +87,14 @@ def signature_of_function(m: Machine, function: FunctionValue) -> inspect.Signat
     except NotConstant:
         raise Break(Reason.UNSUPPORTED, f"the signature of {function}, whose defaults are made at run time") from None
     return signature_of(m, like)
+
+
+def hold_signature(m: Machine, function: FunctionValue) -> None:
+    """Guard the attributes that give a function the signature of another one."""
+    for name in ("__signature__", "__wrapped__"):
+        found = function.load_held(m, name)
+        if isinstance(found, FunctionValue):
+            hold_signature(m, found)
 
 
 def signature_of(m: Machine, target: Any) -> inspect.Signature:

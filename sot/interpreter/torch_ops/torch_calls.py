@@ -27,7 +27,7 @@ from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import IsGuard
 from sot.guards.origin import Attr, known
 from sot.interpreter.control_flow import failures, refusals
-from sot.interpreter.effects import operators_of_program
+from sot.interpreter.effects import uncaptured_code
 from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
@@ -300,7 +300,7 @@ def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:
 
 def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known_values.Call) -> None:
     """Break at a call that no graph does as the program does it."""
-    operators_of_program.refuse(m, call[0])
+    uncaptured_code.refuse(m, call[0])
     if name in given_as_tensors.KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
         raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
     if name.startswith("quantize_per_"):

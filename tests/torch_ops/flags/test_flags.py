@@ -102,6 +102,28 @@ def test_the_same_with_a_backend_that_compiles(fn):
         assert same(translated(x), fn(x)) is None
 
 
+# A flag below torch.backends, and two values of it.
+KEPT = [("mkldnn.enabled", False, True), ("mkldnn.deterministic", True, False), ("cudnn.enabled", False, True),
+        ("cudnn.benchmark", True, False), ("cudnn.deterministic", True, False), ("cudnn.benchmark_limit", 5, 10),
+        ("opt_einsum.enabled", False, True), ("opt_einsum.strategy", "greedy", "auto")]
+
+
+@pytest.mark.parametrize(("path", "value", "other"), KEPT, ids=lambda part: str(part))
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_flag_that_the_program_has_set_outside_is_read_again(path, value, other, backend):
+    owner, name = path.split(".")
+    module = getattr(torch.backends, owner)
+    namespace = {"torch": torch}
+    exec(f"def f(x): return x + 1, torch.backends.{path}", namespace)
+    captured, before = sot.to_static(namespace["f"], backend=backend), getattr(module, name)
+    try:
+        for now in (value, other, value):
+            setattr(module, name, now)
+            assert captured(torch.ones(2))[1] == getattr(module, name)
+    finally:
+        setattr(module, name, before)
+
+
 @pytest.mark.parametrize("always", [False, True])
 def test_a_flag_that_has_changed_is_read_again(always):
     def read(x):

@@ -3,14 +3,15 @@ from __future__ import annotations
 
 import collections
 import copy
+import copyreg
 import enum
 import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.guards.guards import IsGuard, LengthGuard
-from sot.guards.origin import Attr
+from sot.guards.guards import HasKeyGuard, IsGuard, LengthGuard
+from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import EXACT, call_slot, is_native, is_none, slot, take
 from sot.interpreter.loop import evaluate
 from sot.interpreter.objects.tensor_facts import fact
@@ -155,8 +156,9 @@ def copied_object(m: Machine, value: ObjectValue, each: Any, memo: dict[Any, Any
     ``__setstate__``, as modules do.
     """
     kind = value.pytype
-    if isinstance(kind.__getattribute__, types.FunctionType):       # it is asked for the methods below
-        refuse_copy(value)
+    m.guard(HasKeyGuard(known(copyreg.dispatch_table, "copyreg.dispatch_table"), kind, kind in copyreg.dispatch_table))
+    if kind in copyreg.dispatch_table or isinstance(kind.__getattribute__, types.FunctionType):
+        refuse_copy(value)      # the method is asked for those below
     own = {name: raw for name in REDUCERS if (raw := slot(m, value, name)) is not None and not is_native(raw)}
     getter, setter = own.pop("__getstate__", None), own.pop("__setstate__", None)
     if own or kind.__new__ is not object.__new__ or any("__slots__" in vars(c) for c in kind.__mro__[:-1]) or not all(

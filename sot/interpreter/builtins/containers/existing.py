@@ -71,9 +71,10 @@ def existing_set(m: Machine, real: set, origin: Origin) -> Value:
 
 
 def existing_deque(m: Machine, real: collections.deque, origin: Origin) -> Value:
+    m.guard(EqualsGuard(Attr(origin, "maxlen"), real.maxlen))
+
     def load() -> list:
         refuse_restless(m, origin)
-        m.guard(EqualsGuard(Attr(origin, "maxlen"), real.maxlen))
         m.guard(LengthGuard(origin, length_of(real)))
         return [Lazy(v, Item(origin, i)) for i, v in enumerate(real)]
     value = ListValue([], type(real), real, origin, load)

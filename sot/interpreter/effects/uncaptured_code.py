@@ -1,14 +1,15 @@
-"""Operators whose kernel is Python code of the program (``torch.library.custom_op``). It runs while the graph runs.
+"""Python code of the program that is not captured: kernels of operators (``torch.library.custom_op``), which run while
+the graph runs, and handlers of ``logging``, which run after it.
 
-The code of the frame that is not in the graph runs before or after all of it. So where the kernel may change an object
-that this code reads, or writes output, Python calls the operator, between two graphs. What the kernel may change is
-what it reaches by the names in its code, without that of libraries.
+The code of the frame that is not in the graph runs before or after all of it. So where the kernel or handler may change
+an object that this code reads, Python calls the operator or logs, between two graphs. What it may change is what it
+reaches by the names in its code, without that of libraries.
 """
 from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -37,20 +38,30 @@ CHANGING = METHODS.union(("setattr", "delattr", "next", "setitem", "delitem", "e
 def refuse(m: Machine, target: Any) -> None:
     """Break if the kernel of an operator may change what capture has read. What it reads from now on is asked, too."""
     kernel = kernel_of(target)
-    if kernel is None:
-        return
-    what = f"{target}, whose Python code may change what the program reads,"
-    found = changed_by(kernel)
+    if kernel is not None:
+        refuse_changes(m, [kernel], f"{target}, whose Python code may change what the program reads,")
+
+
+def refuse_changes(m: Machine, code: Iterable[Any], what: str, may_print: bool = False) -> None:
+    """Break if functions or objects with methods may change what capture has read, or reads from now on.
+
+    Arguments:
+        what: what the message calls them.
+        may_print: whether they may write output, because it keeps its order.
+    """
+    found = changed_by(code, may_print)
     if found is None or not found.keys().isdisjoint(m.by_id):
         raise Break(Reason.SIDE_EFFECT, what)
-    m.changed_by_operators.update(dict.fromkeys(found, what))
+    if found:
+        before, m.changed_uncaptured = m.changed_uncaptured, {**m.changed_uncaptured, **dict.fromkeys(found, what)}
+        m.undoable(lambda: setattr(m, "changed_uncaptured", before))
 
 
-def changed_by(kernel: Any) -> dict[int, Any] | None:
-    """The objects that a kernel may change; None if it writes output, sets variables that are not its own, or reaches
+def changed_by(code: Iterable[Any], may_print: bool) -> dict[int, Any] | None:
+    """The objects that code may change; None if it writes output, sets variables that are not its own, or reaches
     too many objects.
     """
-    objects, seen, todo = dict[int, Any](), set[int](), [kernel]
+    objects, seen, todo = dict[int, Any](), set[int](), [*code]
     kinds: set[type] = set()        # of what may change
     while todo:
         found = todo.pop()
@@ -60,7 +71,7 @@ def changed_by(kernel: Any) -> dict[int, Any] | None:
         seen.add(id(found))
         if kind is FunctionType:
             if not is_of_library(found.__code__.co_filename):
-                if has_effects(found.__code__):
+                if has_effects(found.__code__, may_print):
                     return None
                 kinds |= changed_kinds(found.__code__)
                 todo += held_by(found)
@@ -74,11 +85,11 @@ def changed_by(kernel: Any) -> dict[int, Any] | None:
     return {key: found for key, found in objects.items() if issubclass(type(found), tuple(kinds))}
 
 
-def has_effects(code: CodeType) -> bool:
+def has_effects(code: CodeType, may_print: bool) -> bool:
     """Whether code writes output by name, or sets global variables or those of a function around it."""
-    return ("print",) in names_used(code) or any(
+    return not may_print and ("print",) in names_used(code) or any(
         instr.op in ("STORE_GLOBAL", "DELETE_GLOBAL") or instr.op == "STORE_DEREF" and instr.arg in code.co_freevars
-        for instr in decode(code).instrs) or any(map(has_effects, codes_in(code)))
+        for instr in decode(code).instrs) or any(has_effects(const, may_print) for const in codes_in(code))
 
 
 def changed_kinds(code: CodeType) -> set[type]:

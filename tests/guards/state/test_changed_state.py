@@ -1,0 +1,103 @@
+"""State that a function reads, and that changes between calls: attributes of enums, registries, signatures."""
+from __future__ import annotations
+
+import copy
+import copyreg
+import enum
+import functools
+import inspect
+
+import pytest
+import torch
+from harness import same
+
+import sot
+
+X = torch.tensor([1.0, 2.0])
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+
+
+def check_through(make, backend):
+    """Compare calls before and after each change with plain Python. ``make`` returns a function and the changes."""
+    (plain, changes), (fn, same_changes) = make(), make()
+    captured = sot.to_static(fn, backend=backend)
+    for change, same_change in zip([None, *changes], [None, *same_changes], strict=True):
+        if change is not None:
+            change()
+            same_change()
+        for _ in range(2):
+            assert same(plain(X), captured(X)) is None
+
+
+@BACKENDS
+def test_attributes_of_an_enums_members(backend):
+    def make():
+        class Stage(enum.Enum):
+            FIRST = 1
+            LAST = 2
+
+            def __init__(self, value):
+                self.weight = value * 10
+                self.seen = []
+
+        def f(x):
+            Stage.LAST.seen.append(len(Stage.LAST.seen))
+            label = getattr(Stage.LAST, "label", "none")
+            return x * Stage.FIRST.weight, label, list(Stage.LAST.seen), Stage.FIRST.value
+        return f, [lambda: setattr(Stage.FIRST, "weight", 99), lambda: setattr(Stage.LAST, "label", "end"),
+                   lambda: delattr(Stage.LAST, "label"), lambda: Stage.LAST.seen.clear(),
+                   lambda: setattr(Stage.FIRST, "_value_", 5)]
+    check_through(make, backend)
+
+
+@BACKENDS
+def test_a_counter_in_an_enums_member(backend):
+    def make():
+        class Stage(enum.Enum):
+            FIRST = 1
+        Stage.FIRST.calls = 0
+
+        def f(x):
+            Stage.FIRST.calls += 1
+            return x * Stage.FIRST.calls
+        return f, [lambda: setattr(Stage.FIRST, "calls", 40)]
+    check_through(make, backend)
+
+
+@BACKENDS
+def test_a_class_whose_copies_are_registered(backend):
+    def make():
+        class Settings:
+            def __init__(self, scale=1):
+                self.scale = scale
+        settings = Settings(3)
+
+        def f(x):
+            return x * copy.copy(settings).scale, copy.deepcopy(settings).scale
+        return f, [lambda: copyreg.pickle(Settings, lambda s: (Settings, (77,))),
+                   lambda: copyreg.dispatch_table.pop(Settings)]
+    check_through(make, backend)
+
+
+@BACKENDS
+def test_what_gives_a_function_or_class_its_signature(backend):
+    def make():
+        def inner(a):
+            pass
+
+        @functools.wraps(inner)
+        def outer(*rest):
+            pass
+
+        class Made:
+            def __init__(self, a, b):
+                pass
+
+        def f(x):
+            return x * len(inspect.signature(outer).parameters), str(inspect.signature(Made))
+        return f, [lambda: setattr(outer, "__wrapped__", lambda a, b, c: None), lambda: delattr(outer, "__wrapped__"),
+                   lambda: setattr(outer, "__signature__", inspect.Signature()),
+                   lambda: setattr(Made, "__init__", lambda self: None),
+                   lambda: setattr(Made, "__new__", lambda cls, p, q: object.__new__(cls)),
+                   lambda: setattr(Made, "__signature__", inspect.Signature())]
+    check_through(make, backend)

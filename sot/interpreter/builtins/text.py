@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 CONTAINERS = (ListValue, TupleValue, DictValue, SetValue, MappingProxy)
 PERCENT = re.compile(r"%(\((?P<name>[^)]*)\))?[-#0 +]*[\d*]*(\.[\d*]*)?[hlL]?(?P<kind>[diouxXeEfFgGcrsa%])")
+SHOWN_OF_CLASSES = ("__module__", "__qualname__")
 SIMPLE = (Const, SliceValue, *CONTAINERS)
 
 
@@ -53,6 +54,10 @@ def written(m: Machine, function: Any, value: Value, *names: str) -> Value | Non
     """``str``, ``repr`` or ``format`` of a nested constant whose methods are not user code."""
     if not is_written_by_libraries(m, value, *names):
         return None
+    for part in parts(m, value):
+        if isinstance(part, Const) and isinstance(part.unguarded, type):
+            for name in SHOWN_OF_CLASSES:
+                part.load_attr(m, name).constant()
     if isinstance(value, CONTAINERS) and function is not ascii and (
             shown := text_of_container(m, function.__name__, value)) is not None:
         return shown

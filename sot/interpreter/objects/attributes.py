@@ -269,9 +269,13 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
             found = getattr(cls, name)
         except AttributeError as e:
             return like_real(m, e, wrap_known(m, cls))
-        if made is None and name in ("__bases__", "__mro__") and not cannot_change(cls):
-            m.guard(IsGuard(Attr(known(cls, cls.__qualname__), name), found))
-        return wrap_known(m, found)
+        if made is not None or cannot_change(cls):
+            return wrap_known(m, found)
+        origin = Attr(known(cls, cls.__qualname__), name)
+        if name in ("__bases__", "__mro__"):
+            m.guard(IsGuard(origin, found))
+            return wrap_known(m, found)
+        return wrap(m, found, origin)
     raw, owner = lookup(m, cls, name)
     if raw is not ABSENT:
         return bind_to_class(m, cls, raw, owner, name)

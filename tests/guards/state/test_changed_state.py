@@ -101,3 +101,43 @@ def test_what_gives_a_function_or_class_its_signature(backend):
                    lambda: setattr(Made, "__new__", lambda cls, p, q: object.__new__(cls)),
                    lambda: setattr(Made, "__signature__", inspect.Signature())]
     check_through(make, backend)
+
+
+@BACKENDS
+def test_names_and_documentation_of_a_class(backend):
+    def make():
+        class Made:
+            """First."""
+        made = Made()
+
+        def f(x):
+            return x + 1, type(made).__name__, Made.__doc__, Made.__module__, Made.__qualname__, repr(Made)
+        return f, [lambda name=name: setattr(Made, name, "other")
+                   for name in ("__name__", "__doc__", "__module__", "__qualname__")]
+    check_through(make, backend)
+
+
+@BACKENDS
+def test_annotations_of_a_class(backend):
+    def make():
+        class Made:
+            first: int
+
+        def f(x):
+            return x + 1, [*Made.__annotations__]
+        return f, [lambda: Made.__annotations__.update(last=str), lambda: setattr(Made, "__annotations__", {"new": int})]
+    check_through(make, backend)
+
+
+@BACKENDS
+def test_a_method_that_c_calls_when_it_copies_a_dict(backend):
+    def make():
+        class Table(dict):
+            def __getitem__(self, key):
+                return 8
+        table = Table(a=1)
+
+        def f(x):
+            return x + 1, table | {"b": 2}, {**table}
+        return f, [lambda: setattr(Table, "__iter__", lambda self: iter("z")), lambda: delattr(Table, "__iter__")]
+    check_through(make, backend)

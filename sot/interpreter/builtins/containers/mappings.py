@@ -344,7 +344,8 @@ def _union(reflected: bool) -> Callable:
             return NOT_IMPLEMENTED
         first, second = (other, self_) if reflected else (self_, other)
         kind = self_.pytype if self_.pytype in (dict, OrderedDict, defaultdict) else dict
-        if self_.pytype is not kind and issubclass(self_.pytype, (OrderedDict, defaultdict)):
+        if self_.pytype is not kind and issubclass(self_.pytype, (OrderedDict, defaultdict)) or (
+                overridden(m, first, "__iter__")):      # then C copies it by its methods
             raise Break(Reason.UNSUPPORTED, f"{self_} | ...")
         made = copied(m, first, kind)
         made.default_factory = self_.default_factory
@@ -389,10 +390,9 @@ def _comparison(wanted: bool) -> Callable:
     return handler
 
 
-for _raw in both("__eq__"):
-    HANDLERS[_raw] = _comparison(True)
-for _raw in both("__ne__"):
-    HANDLERS[_raw] = _comparison(False)
+for _name, _wanted in (("__eq__", True), ("__ne__", False)):
+    for _raw in both(_name):
+        HANDLERS[_raw] = _comparison(_wanted)
 
 
 # ---- iteration and views

@@ -125,7 +125,8 @@ def test_annotations_of_a_class(backend):
 
         def f(x):
             return x + 1, [*Made.__annotations__]
-        return f, [lambda: Made.__annotations__.update(last=str), lambda: setattr(Made, "__annotations__", {"new": int})]
+        return f, [lambda: Made.__annotations__.update(last=str),
+                   lambda: setattr(Made, "__annotations__", {"new": int})]
     check_through(make, backend)
 
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import logging
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from sot.guards.guards import EqualsGuard, IsGuard, LengthGuard
@@ -11,7 +10,6 @@ from sot.interpreter.effects import uncaptured_code
 from sot.interpreter.effects.output import UNKNOWN, deferred, replay
 from sot.interpreter.loop import evaluate
 from sot.support.errors import Break, Reason
-from sot.support.places import is_of_library
 from sot.support.registry import handles
 from sot.values.base import NONE, TRUE, Const, Value
 from sot.values.callables import known_function
@@ -94,7 +92,7 @@ def refuse_handlers(m: Machine, logger: Value) -> None:
         origin = known(each.parent, each.parent.name if each.parent else "")
     handlers = [h for each in loggers for h in each.handlers]
     parts = [*loggers, *handlers, *(f for part in (*loggers, *handlers) for f in part.filters)]
-    if ours := [*filter(is_of_program, parts)]:
+    if ours := [*filter(uncaptured_code.is_of_program, parts)]:
         uncaptured_code.refuse_changes(m, ours, "logging by a handler of the program, which may change what is read,",
                                        may_print=True)
 
@@ -104,13 +102,6 @@ def above(logger: logging.Logger | None) -> Iterator[logging.Logger]:
     while logger is not None:
         yield logger
         logger = logger.parent if logger.propagate else None
-
-
-def is_of_program(part: Any) -> bool:
-    """Whether it is a function, or has a method, that no library defines."""
-    found = [part] if isinstance(part, FunctionType) else [
-        f for held in (part, *type(part).__mro__) for f in vars(held).values() if isinstance(f, FunctionType)]
-    return not all(is_of_library(f.__code__.co_filename) for f in found)
 
 
 def position(m: Machine, level: int) -> tuple[str, int, str]:

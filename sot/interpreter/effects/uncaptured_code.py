@@ -1,8 +1,9 @@
-"""Python code of the program that is not captured: kernels of operators (``torch.library.custom_op``), which run while
-the graph runs, and handlers of ``logging``, which run after it.
+"""Python code of the program that is not captured: kernels of operators (``torch.library.custom_op``) and
+``warnings.showwarning``, which run while the graph runs, and what gets output later: handlers of ``logging``, and an
+object in place of ``sys.stdout``.
 
-The code of the frame that is not in the graph runs before or after all of it. So where the kernel or handler may change
-an object that this code reads, Python calls the operator or logs, between two graphs. What it may change is what it
+The code of the frame that is not in the graph runs before or after all of it. So where such code may change an object
+that the frame reads, Python calls the operator, prints or logs, between two graphs. What it may change is what it
 reaches by the names in its code, without that of libraries.
 """
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Iterable, Iterator
+from io import IOBase
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,8 @@ import torch
 from sot.bytecode import decode
 from sot.interpreter.objects.names_used import LEAVES, OBJECTS, held_by, names_used
 from sot.support.errors import Break, Reason
+from sot.support.lookups import own_dict
+from sot.support.own_code import is_own
 from sot.support.places import is_of_library
 from sot.torch_compat.operators.with_numbers import kernel_of
 from sot.values.constants import is_library
@@ -57,6 +61,14 @@ def refuse_changes(m: Machine, code: Iterable[Any], what: str, may_print: bool =
         m.undoable(lambda: setattr(m, "changed_uncaptured", before))
 
 
+def is_of_program(part: Any) -> bool:
+    """Whether it is a function, or has a method, that no library defines."""
+    found = [part] if isinstance(part, FunctionType) else [
+        f for held in (own_dict(part), *map(vars, type(part).__mro__)) for f in (held or {}).values()
+        if isinstance(f, FunctionType)]
+    return not all(is_of_library(file) or is_own(file) for file in (f.__code__.co_filename for f in found))
+
+
 def changed_by(code: Iterable[Any], may_print: bool) -> dict[int, Any] | None:
     """The objects that code may change; None if it writes output, sets variables that are not its own, or reaches
     too many objects.
@@ -66,7 +78,7 @@ def changed_by(code: Iterable[Any], may_print: bool) -> dict[int, Any] | None:
     while todo:
         found = todo.pop()
         kind = type(found)      # isinstance may run code of the program
-        if id(found) in seen or issubclass(kind, NOT_CHANGED):
+        if id(found) in seen or issubclass(kind, NOT_CHANGED) or issubclass(kind, IOBase) and not is_of_program(found):
             continue
         seen.add(id(found))
         if kind is FunctionType:
@@ -94,9 +106,9 @@ def has_effects(code: CodeType, may_print: bool) -> bool:
 
 def changed_kinds(code: CodeType) -> set[type]:
     """The types of which code may change an object: any, where it stores to one or calls something by a name that may
-    change it; those that an operator like ``+=`` changes, where it has one.
+    change it; those that an operator like ``+=`` changes, where it has one. ``__init__`` stores in new objects.
     """
-    instrs = decode(code).instrs
+    instrs = [instr for instr in decode(code).instrs if not (code.co_name == "__init__" and instr.op == "STORE_ATTR")]
     found = {kind for const in codes_in(code) for kind in changed_kinds(const)}
     if any(instr.op in STORES for instr in instrs) or any(n in CHANGING or n.endswith("_") for n in code.co_names):
         found.add(object)

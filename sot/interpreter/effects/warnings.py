@@ -1,6 +1,7 @@
 """``warnings``: they are shown when the effects are replayed, and name the user's line."""
 from __future__ import annotations
 
+import logging
 import warnings
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sot.guards.guards import Guard, IsGuard
 from sot.guards.origin import Attr, Emit, immutable, known
 from sot.interpreter.effects import catch_warnings
+from sot.interpreter.effects.logging import refuse_handlers
 from sot.interpreter.effects.output import UNKNOWN, Write, deferred, replay
 from sot.interpreter.frame import Frame
 from sot.interpreter.wrapping import refuse_log
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
+LOGS_WARNINGS = vars(logging)["_showwarning"]       # in place of warnings.showwarning by logging.captureWarnings
 NAMES = ("message", "category", "stacklevel")
 
 
@@ -77,6 +80,8 @@ def refuse_readers(m: Machine) -> None:
     show = m.shows_warning
     if type(show) is FunctionType and not is_library(show.__module__):
         raise Break(Reason.SIDE_EFFECT, "a warning for a function of the program in place of warnings.showwarning")
+    if show is LOGS_WARNINGS:
+        refuse_handlers(m, Const(logging.getLogger("py.warnings")))
     m.guard(IsGuard(Attr(known(warnings, "warnings"), "showwarning"), show))
     m.has_warned = True
     for real, value in [*m.by_id.values()]:

@@ -334,3 +334,13 @@ def test_a_stream_with_what_only_the_graph_knows():
         log.write(f"{x.sum().item():.2f}")
         return x + 1, log.getvalue()
     check(f, X)
+
+
+@pytest.mark.parametrize("statement", ["d[0:1]", "d[0:1] = [5]", "del d[0:1]", "d[None] = 1", "del d['a']", "d[7] = 1",
+                                       "del d[7]", "d[1.0]"])
+def test_what_a_deque_refuses_changes_nothing(statement):
+    namespace = {"deque": collections.deque}
+    exec(f"def f(x):\n    d = deque([1, 2, 3])\n    try:\n        {statement}\n"
+         "    except (TypeError, IndexError) as e:\n        return x + 1, d, repr(e)\n    return x, d, 'taken'",
+         namespace)
+    assert check(namespace["f"], torch.ones(2), graphs=1, breaks=0)(torch.ones(2))[2] != "taken"

@@ -195,12 +195,25 @@ def as_slice(m: Machine, key: Value) -> slice | None:
     return cut
 
 
+def cut_of(m: Machine, sequence: Value, key: Value) -> slice | None:
+    """The slice that a key is, if the sequence takes slices."""
+    cut = as_slice(m, key)
+    if cut is not None and issubclass(sequence.pytype, deque):
+        m.throw(TypeError, "sequence index must be integer, not 'slice'")
+    return cut
+
+
+def stored_at(m: Machine, target: ListValue, key: Value) -> int:
+    """The index of an element that is set or deleted."""
+    return position(m, key, len(target.items), "deque" if issubclass(target.pytype, deque) else "list assignment")
+
+
 @handles(list.__getitem__, tuple.__getitem__, torch.Size.__getitem__, deque.__getitem__)
 def getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, key = take("__getitem__", args, kwargs, "self", "key", required=2)
     if has_own_index(m, key):
         return m.enter(polyfill.item_by_index, [self_, key])
-    cut = as_slice(m, key)
+    cut = cut_of(m, self_, key)
     if isinstance(self_, (ListValue, TupleValue)) and cut is None:
         if (found := self_.element(m, key)) is not None:
             return found
@@ -209,8 +222,6 @@ def getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     items = items_of(m, self_)
     if cut is None:
         return items[position(m, key, len(items), "tuple")]
-    if issubclass(self_.pytype, deque):
-        m.throw(TypeError, "sequence index must be integer, not 'slice'")
     if issubclass(self_.pytype, list):
         return ListValue(items[cut])
     if self_.pytype is tuple and cut.indices(len(items)) == (0, len(items), 1):
@@ -221,10 +232,9 @@ def getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(list.__setitem__, deque.__setitem__)
 def setitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, key, value = take("__setitem__", args, kwargs, "self", "key", "value", required=3)
-    target, cut = mutable(self_), as_slice(m, key)
+    target, cut = mutable(self_), cut_of(m, self_, key)
     if cut is None:
-        index = position(m, key, len(target.items), "list assignment")
-        target.set_item(m, index, value)
+        target.set_item(m, stored_at(m, target, key), value)
         return NONE
     new = iteration.known_items(m, value)
     if new is None:
@@ -240,8 +250,8 @@ def setitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(list.__delitem__, deque.__delitem__)
 def delitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, key = take("__delitem__", args, kwargs, "self", "key", required=2)
-    target, cut = mutable(self_), as_slice(m, key)
-    at: Any = position(m, key, len(target.items), "list assignment") if cut is None else cut
+    target, cut = mutable(self_), cut_of(m, self_, key)
+    at: Any = stored_at(m, target, key) if cut is None else cut
     m.touch(target)
     del target.items[at]
     return NONE

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from . import protocols, tensors
+from . import look_alikes, protocols, tensors
 from .world import CHANGES_BETWEEN, INPUTS, NUMBERS
 
 EXPRESSIONS = {
@@ -123,8 +123,9 @@ EXPRESSIONS = {
     ],
     **tensors.EXPRESSIONS,
 }
-for kind, productions in protocols.EXPRESSIONS.items():
-    EXPRESSIONS[kind] = [*EXPRESSIONS.get(kind, ()), *productions]
+for more in (protocols.EXPRESSIONS, look_alikes.EXPRESSIONS):
+    for kind, productions in more.items():
+        EXPRESSIONS[kind] = [*EXPRESSIONS.get(kind, ()), *productions]
 
 ASSIGNMENTS = [
     "a = <int>", "b = (<int>) % 9", "c = <int>", "x = <vec>", "y = <vec>", "z = <scalar>", "s = (<str>)[:8]",
@@ -300,7 +301,7 @@ class Writer:
     def statement(self, nesting: int, where: frozenset[str]) -> str:
         families = [ASSIGNMENTS, tensors.STATEMENTS, CHANGES, tensors.STATEMENTS, CHANGES, BREAKS, EFFECTS,
                     tensors.LAYOUTS, tensors.DRAWS, tensors.BOUNDED, tensors.READ, tensors.WEIGHTS, tensors.REFUSED,
-                    protocols.STATEMENTS]
+                    protocols.STATEMENTS, look_alikes.STATEMENTS]
         for name, family in (("loop", IN_LOOP), ("gen", IN_GENERATOR), ("await", IN_COROUTINE),
                              ("handler", IN_HANDLER)):
             families += [family] * (name in where)
@@ -329,6 +330,11 @@ class Writer:
                   "body": frozenset(), "gen": frozenset({"gen"}), "genloop": frozenset({"gen", "loop"})}[kind]
         return self.block(nesting, nested)
 
+    def change(self, program: str) -> str:
+        """What others change between two calls, often something that the program reads by name."""
+        read = [text for text in look_alikes.CHANGES_BETWEEN if look_alikes.NAME.match(text)[0] in program]
+        return self.pick(read if read and self.choose(2) else [*CHANGES_BETWEEN])
+
     def module(self) -> str:
         """What a module has beside its prelude: a helper, a generator, a class, and the program."""
         self.without = ("helper", "gen(", "gen_sum")
@@ -342,7 +348,7 @@ class Writer:
                              program=textwrap.indent("".join(parts), "    "),
                              inputs=tuple(self.pick([*INPUTS]) for _ in range(3)),
                              numbers=self.pick([*NUMBERS]),
-                             changes=[self.pick([*CHANGES_BETWEEN]) for _ in range(self.choose(4))],
+                             changes=[self.change("".join(parts)) for _ in range(self.choose(4))],
                              mode=self.pick(["to_static", "to_static", "to_static", "enable"]),
                              double=self.pick(["self.n * 2", "self.n - len(self.items)", "self.items[0]"]),
                              missing=self.pick(["3", "self.n + 1", "getattr(STATE, 'nothing')"]),

@@ -99,6 +99,7 @@ MUTANTS: dict[str, Mutant] = {
     "refused numbers": without(refused_numbers, "keep"),
     "kernels that are missing": without(trials, "error_of", ""),
     "iterators asked once": handled(iteration.has_own_iter, lambda m, args, kwargs: boolean(False)),
+    "equal objects": lambda: mock.patch.object(guards, "same_constant", lambda a, b: type(a) is type(b) and a == b),
     "results of special methods": handled(special_methods.answer, lambda m, args, kwargs: args[3]),
     **COMPILED,
 }

@@ -299,6 +299,17 @@ def gen(n, start):
         start = (yield start + i) or start
 
 
+SPAN, CUT, MARKS = range(0, 3, 2), slice(0, 1), {1, 2}
+PICK, CALLER, RECENT = operator.itemgetter(0), operator.methodcaller("upper"), collections.deque([1, 2], 3)
+Kind.A.weight = 2
+KEPT, kept_log = [], logging.Logger("kept")
+
+
+class Keep(logging.Handler):
+    def emit(self, record):
+        KEPT.append(record.getMessage())
+
+
 def gen_sum(values):
     return sum(v for v in values)
 

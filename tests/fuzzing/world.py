@@ -12,6 +12,8 @@ from unittest import mock
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from . import look_alikes
+
 Tensor = torch.Tensor
 
 
@@ -83,7 +85,7 @@ CHANGES_BETWEEN = (
     "patch(sys.modules, 'operator', types.SimpleNamespace(sub=lambda p, q: 1, add=lambda p, q: 2))",
     "patch(torch.Tensor, 'mul', lambda self, v: self - v)", "patch(dataclasses, 'replace', lambda v, **rest: v)",
     "state(torch.set_default_dtype, torch.float64)", "state(torch.set_grad_enabled, False)",
-    "state(torch.set_autocast_enabled, 'cpu', True)", "logger.setLevel(logging.ERROR)",
+    "state(torch.set_autocast_enabled, 'cpu', True)", "logger.setLevel(logging.ERROR)", *look_alikes.CHANGES_BETWEEN,
 )
 
 
@@ -142,6 +144,7 @@ def reset_torch() -> None:
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
     torch.set_autocast_enabled("cpu", False)
+    torch._C._set_mkldnn_enabled(True)
 
 
 def seed(number: int) -> None:

@@ -19,7 +19,7 @@ from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
 from sot.graph.regions import Region, shares_memory
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode, new_fake_mode
-from sot.torch_compat.graphs import lets_go_of_source
+from sot.torch_compat.graphs import as_printed, lets_go_of_source
 from sot.torch_compat.subclasses.wrappers import as_torch_calls
 
 TAKE_A_SIZE = frozenset({"full", "new_full"})       # of the operations that also take a number for the elements
@@ -99,7 +99,8 @@ class GraphBuilder:
     def _compute(self, ref: NumberRef) -> fx.Node:
         """The node that computes a number from others. It does not count as an operation."""
         assert ref.function is not None
-        ref.node = self.graph.create_node("call_function", ref.function, tuple(map(self._to_node, ref.operands)))
+        operands = tuple(map(self._to_node, ref.operands))
+        ref.node = self.graph.create_node("call_function", as_printed(ref.function, operands), operands)
         ref.node.meta["example_value"], ref.node.meta["refuses"] = ref.fake, ref.may_raise
         self.computed[ref.node] = ref
         return self._append(ref.node)
@@ -145,7 +146,7 @@ class GraphBuilder:
         ``seen``: has capture made more of that result than a reference to it? See ``TensorRef``.
         """
         args, kwargs = fx.node.map_aggregate((args, kwargs), self._to_node)
-        node = self.graph.create_node(kind, target, args, kwargs)
+        node = self.graph.create_node(kind, as_printed(target, args), args, kwargs)
         node.meta["example_value"] = result
         node.meta["draws"], node.meta["draws_in_order"] = self.fake_mode.draws_now, self.fake_mode.draws_in_order
         node.meta[OWN_LAYOUT] = self.fake_mode.has_own_layout

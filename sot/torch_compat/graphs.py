@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import linecache
+import operator
 import re
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,10 +20,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.graph_module import _loader
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Mod, PowByNatural, PythonMod
 
-__all__ = ["POOL_WITH_CELLS", "POSITIONS_OF_CELLS", "PROMOTION", "assumptions_of", "elementwise_dtypes", "expression",
-           "is_fake", "is_maximum", "is_power", "is_quotient", "is_remainder", "lets_go_of_source", "lines_of",
-           "make_constants_real", "node_at", "operators_of_pools", "running", "storage_of", "torch_decompositions",
-           "unset_fake_temporarily"]
+__all__ = ["POOL_WITH_CELLS", "POSITIONS_OF_CELLS", "PROMOTION", "as_printed", "assumptions_of", "elementwise_dtypes",
+           "expression", "is_fake", "is_maximum", "is_power", "is_quotient", "is_remainder", "lets_go_of_source",
+           "lines_of", "make_constants_real", "node_at", "operators_of_pools", "running", "storage_of",
+           "torch_decompositions", "unset_fake_temporarily"]
 
 LINE = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 # Operators that torch can take apart, and that its core set of decompositions leaves whole.
@@ -61,6 +62,13 @@ def make_constants_real(gm: GraphModule) -> None:
         value = getattr(gm, str(node.target), None)
         if isinstance(value, FakeTensor) and value.constant is not None:
             setattr(gm, str(node.target), value.constant)
+
+
+def as_printed(function: Callable[..., Any], args: tuple) -> Callable[..., Any]:
+    """The function for a node: torch.fx prints ``(-2) ** x`` as ``-2 ** x``, which is another number. ``pow`` is the
+    same function, and is printed as a call.
+    """
+    return pow if function is operator.pow and repr(args[0]).startswith("-") else function
 
 
 def lets_go_of_source(gm: GraphModule) -> GraphModule:

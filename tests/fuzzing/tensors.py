@@ -11,7 +11,8 @@ from __future__ import annotations
 EXPRESSIONS = {
     "vec": [
         "x", "y", "w", "<vec> <vecop> <num>", "<vec> <vecop> <vec>", "torch.relu(<vec>)", "<vec>.clone()",
-        "<vec>.detach()", "-<vec>", "<num> - <vec>", "torch.where(<vec> > <num>, <vec>, <vec>)", "<vec>.flip(0)",
+        "<vec>.detach()", "-<vec>", "<num> - <vec>", "(-2) ** <vec>", "(-<float>) ** <vec>",
+        "torch.where(<vec> > <num>, <vec>, <vec>)", "<vec>.flip(0)",
         "<vec>.roll(1)", "<vec>.abs()", "w * <vec>", "torch.sin(<vec>)", "(<vec> + torch.rand_like(x))",
         "torch.stack([<vec>, <vec>]).sum(0)", "<vec>.view(-1)", "<vec>.cumsum(0)",
         "<vec>.reshape(2, -1).t().reshape(-1)", "torch.cat([<vec>[:1], <vec>[1:]])",

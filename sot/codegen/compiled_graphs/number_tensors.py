@@ -127,7 +127,7 @@ class Writer:
         module, name = getattr(target, "__module__", ""), getattr(target, "__name__", "").removeprefix("_sym_")
         if module in ("math", "torch") and hasattr(torch, name):
             self.nodes[node].target = getattr(torch, name)
-        elif module != "_operator":
+        elif module != "_operator" and target is not pow:
             raise NoTensor
         if not isinstance(result := self.result(self.nodes[node]), torch.Tensor):
             raise NoTensor

@@ -189,6 +189,8 @@ def as_slice(m: Machine, key: Value) -> slice | None:
         parts = key.slice_parts if isinstance(key, SliceValue) else None
     if parts is None:
         return None
+    if not all(is_none(p) or isinstance(p, TensorValue) or hasattr(p.pytype, "__index__") for p in parts):
+        m.throw(TypeError, "slice indices must be integers or None or have an __index__ method")
     cut = slice(*(None if is_none(p) else index_of(m, p) for p in parts))
     if cut.step == 0:
         m.throw(ValueError, "slice step cannot be zero")

@@ -129,7 +129,7 @@ def real(node: fx.Node, found: Mapping[fx.Node, Any]) -> Real:
     text = OPERATORS.get(node.target)       # type: ignore[arg-type]
     if text is None:
         raise NotSymbolic(f"{node.target} computes a float from sizes")
-    args = [found[a] if isinstance(a, fx.Node) else a for a in node.args]
+    args = [found[a] if isinstance(a, fx.Node) else f"({a})" for a in node.args]     # (-2) ** n
     return Real(f"({text.format(*map(str, args))})")
 
 

@@ -55,7 +55,7 @@ to_capsule, from_capsule = torch._C._to_dlpack, torch._C._from_dlpack
 LOG_API_USAGE = (torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)
 # Questions whose answers do not change while a program runs.
 CONFIGURATION = (torch._C._get_privateuse1_backend_name, torch._C._accelerator_getAccelerator,
-                 torch._C._get_accelerator, torch._C._is_tracing)
+                 torch._C._get_accelerator, torch._C._is_tracing, torch._C._supported_qengines)
 is_warn_always = torch._C._get_warnAlways
 set_deterministic_algorithms = torch._C._set_deterministic_algorithms
 group_tensors = torch._C._group_tensors_by_device_and_dtype

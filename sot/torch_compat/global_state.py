@@ -146,7 +146,7 @@ def _flag_table() -> dict:
             flags[getattr(c, f"_set_{name}_enabled")] = getattr(c, f"_is_{name}_enabled")
     if hasattr(c, "_set_fp32_precision_setter"):        # by backend and operation
         flags[c._set_fp32_precision_setter] = c._get_fp32_precision_getter
-    return {**flags, c._set_sdp_priority_order: c._get_sdp_priority_order}
+    return {**flags, c._set_sdp_priority_order: c._get_sdp_priority_order, c._set_qengine: c._get_qengine}
 
 
 # Readers of other such flags. A function that sets one is left to Python.

@@ -105,7 +105,8 @@ def test_the_same_with_a_backend_that_compiles(fn):
 # A flag below torch.backends, and two values of it.
 KEPT = [("mkldnn.enabled", False, True), ("mkldnn.deterministic", True, False), ("cudnn.enabled", False, True),
         ("cudnn.benchmark", True, False), ("cudnn.deterministic", True, False), ("cudnn.benchmark_limit", 5, 10),
-        ("opt_einsum.enabled", False, True), ("opt_einsum.strategy", "greedy", "auto")]
+        ("opt_einsum.enabled", False, True), ("opt_einsum.strategy", "greedy", "auto"),
+        ("quantized.engine", *torch.backends.quantized.supported_engines[-2:])]
 
 
 @pytest.mark.parametrize(("path", "value", "other"), KEPT, ids=lambda part: str(part))
@@ -120,6 +121,7 @@ def test_a_flag_that_the_program_has_set_outside_is_read_again(path, value, othe
         for now in (value, other, value):
             setattr(module, name, now)
             assert captured(torch.ones(2))[1] == getattr(module, name)
+        assert not captured.explain().breaks
     finally:
         setattr(module, name, before)
 

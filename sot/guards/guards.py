@@ -107,9 +107,9 @@ def same_members(a: Iterable, b: Iterable) -> bool:
     return {*map(type, a)} == kinds and (not mixed or {*map(exact_key, a)} == {*map(exact_key, b)})
 
 
-def exact_key(value: object) -> tuple[type, object]:
+def exact_key(value: object) -> object:
     kind = type(value)
-    return kind, repr(value) if kind in NUMBERS or kind in SEVERAL_EQUAL else value
+    return exact(value) if kind in NUMBERS or kind in SEVERAL_EQUAL else value
 
 
 def code_and_defaults(function: FunctionType) -> tuple:

@@ -255,11 +255,13 @@ def test_a_capture_empties_no_caches_of_loggers():
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_handler_that_changes_what_the_function_reads(backend):
-    """Also where the handler comes later, or the level changes after the capture."""
+@pytest.mark.parametrize("order", [("level", "handler", "none", "filter"), ("handler", "level", "filter", "none")])
+def test_a_handler_that_changes_what_the_function_reads(order, backend):
+    """It comes before the level that lets the message pass, or after it."""
     def calls(translate):
-        logger = logging.Logger("of.a.test", logging.WARNING)
-        seen = []
+        logger, seen = logging.getLogger("sot.tests.read"), []
+        logger.setLevel(logging.WARNING)
+        logger.propagate, logger.handlers, logger.filters = False, [], []
 
         class Keep(logging.Handler):
             def emit(self, record):
@@ -268,13 +270,17 @@ def test_a_handler_that_changes_what_the_function_reads(backend):
         def f(x):
             logger.info("shape %s", tuple(x.shape))
             return x + 1, list(seen)
-        fn, found = translate(f), []
-        for change in (lambda: None, lambda: logger.setLevel(logging.INFO), lambda: logger.addHandler(Keep()),
-                       lambda: logger.handlers.pop(), lambda: logger.addFilter(lambda record: seen.append("filtered"))):
-            change()
+        changes = {"level": lambda: logger.setLevel(logging.INFO), "handler": lambda: logger.addHandler(Keep()),
+                   "none": lambda: logger.handlers.clear(),
+                   "filter": lambda: logger.addFilter(lambda record: not seen.append("filtered"))}
+        fn = translate(f)
+        found = [fn(X), fn(X)]
+        for change in order:
+            changes[change]()
             found += [fn(X), fn(X)]
         return found
-    assert same(calls(lambda f: f), calls(lambda f: sot.to_static(f, backend=backend))) is None
+    want = calls(lambda f: f)
+    assert len(want[-1][1]) > 3 and same(want, calls(lambda f: sot.to_static(f, backend=backend))) is None
 
 
 def test_handlers_that_print_or_keep_records_are_no_breaks():

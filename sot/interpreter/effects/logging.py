@@ -4,10 +4,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from sot.guards.guards import EqualsGuard, IsGuard, LengthGuard
-from sot.guards.origin import Attr, known
-from sot.interpreter.effects import uncaptured_code
 from sot.interpreter.effects.output import UNKNOWN, deferred, replay
+from sot.interpreter.effects.uncaptured_code import refuse_handlers
 from sot.interpreter.loop import evaluate
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
@@ -17,9 +15,8 @@ from sot.values.objects import ExceptionValue
 from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from sot.guards.origin import Origin
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
@@ -65,7 +62,7 @@ def record(m: Machine, logger: Value, write_logger: Callable[[Emitter], str], le
     """Defer a log record with its message and arguments."""
     if not args or set(kwargs) - OPTIONS:
         raise Break(Reason.SIDE_EFFECT, f"logging with {', '.join(kwargs) or 'no message'}")
-    refuse_handlers(m, logger)
+    refuse_handlers(m, logger.real, logger.origin)
     error, what = shown_error(m, kwargs.get("exc_info", NONE)), UNKNOWN.format("logging")
     place = Const(position(m, kwargs.get("stacklevel", Const(1)).constant()))
     made = len(m.shown)
@@ -78,30 +75,6 @@ def record(m: Machine, logger: Value, write_logger: Callable[[Emitter], str], le
         parts = [*(write(e) for write in first), e.value(error), *(write(e) for write in rest)]
         return f"{write_logger(e)}{', '.join(parts)})"
     return replay(m, call)
-
-
-def refuse_handlers(m: Machine, logger: Value) -> None:
-    """Break if a handler or filter of the program may change what the function reads. Their numbers are guarded."""
-    loggers = [*above(logger.real)]
-    origin: Origin = logger.origin or known(loggers[0], loggers[0].name)
-    for each in loggers:
-        m.guard(LengthGuard(Attr(origin, "handlers"), len(each.handlers)))
-        m.guard(LengthGuard(Attr(origin, "filters"), len(each.filters)))
-        m.guard(EqualsGuard(Attr(origin, "propagate"), each.propagate))
-        m.guard(IsGuard(Attr(origin, "parent"), each.parent))
-        origin = known(each.parent, each.parent.name if each.parent else "")
-    handlers = [h for each in loggers for h in each.handlers]
-    parts = [*loggers, *handlers, *(f for part in (*loggers, *handlers) for f in part.filters)]
-    if ours := [*filter(uncaptured_code.is_of_program, parts)]:
-        uncaptured_code.refuse_changes(m, ours, "logging by a handler of the program, which may change what is read,",
-                                       may_print=True)
-
-
-def above(logger: logging.Logger | None) -> Iterator[logging.Logger]:
-    """A logger, and those whose handlers get its records, too."""
-    while logger is not None:
-        yield logger
-        logger = logger.parent if logger.propagate else None
 
 
 def position(m: Machine, level: int) -> tuple[str, int, str]:

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.guards.guards import TypeGuard
-from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import hosts, slot, take, throw_like
 from sot.interpreter.builtins.containers import hosted
-from sot.interpreter.effects import uncaptured_code
+from sot.interpreter.effects.uncaptured_code import refuse_stream
 from sot.interpreter.numpy_ops import numpy_functions
 from sot.polyfills import output as polyfill
 from sot.support.errors import Break, Reason
@@ -130,7 +128,7 @@ def print_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Break(Reason.SIDE_EFFECT, "print to an unusual stream")
     if any(says_itself(m, a) for a in args):
         return m.enter(polyfill.print_parts, args, kwargs)
-    refuse_readers(m, "stdout" if is_none(file) or file.real is sys.stdout else "stderr")
+    refuse_stream(m, "stdout" if is_none(file) or file.real is sys.stdout else "stderr")
     what = UNKNOWN.format("print")
     options = {k: deferred(m, v, what) for k, v in kwargs.items() if k != "file"}
     if not is_none(file):
@@ -167,16 +165,6 @@ def set_output(m: Machine, value: Value) -> None:
     m.undoable(lambda: overlay.pop("stdout") if before is None else overlay.update(stdout=before))
     overlay["stdout"] = value
     m.effect(lambda e: e.line(f"{e.const(sys)}.stdout = {e.value(value)}"))
-
-
-def refuse_readers(m: Machine, name: str) -> None:
-    """Break if an object of the program in place of a standard stream may change what the function reads."""
-    stream = getattr(sys, name)
-    m.guard(TypeGuard(Attr(known(sys, "sys"), name), type(stream)))
-    if uncaptured_code.is_of_program(stream):
-        uncaptured_code.refuse_changes(
-            m, [stream], f"output to an object of the program in place of sys.{name}, which may change what is read,",
-            may_print=True)
 
 
 def is_none(value: Value) -> bool:

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from sot.guards.guards import IsGuard
-from sot.guards.origin import Attr, known
-from sot.interpreter.effects import uncaptured_code
+from sot.interpreter.effects.uncaptured_code import refuse_shower
 from sot.support.errors import Break, Reason
 from sot.support.own_code import is_own
 from sot.torch_compat.graphs import lines_of, node_at
@@ -109,7 +107,8 @@ def place_of(m: Machine, shown: Shown) -> Where:
 def taken(m: Machine) -> dict[str, Where]:
     """The warnings of the operation that has just run, with the place that each names."""
     refuse_recorded(m)
-    refuse_readers(m)
+    if m.warned:
+        refuse_shower(m)
     found = {str(shown.message): place for shown, place in m.warned}
     m.warned.clear()
     return found
@@ -127,17 +126,6 @@ def refuse_recorded(m: Machine) -> None:
     """Break if the program records the warning: the graph runs before emitted code enters the ``catch_warnings``."""
     if m.warned and any(catching.log is not None for catching in m.entered.catching):
         raise Break(Reason.SIDE_EFFECT, "an operation that warns, where warnings are recorded")
-
-
-def refuse_readers(m: Machine) -> None:
-    """Break if a function of the program in place of ``warnings.showwarning`` may change what the function reads."""
-    if not m.warned:
-        return
-    show = m.shows_warning
-    m.guard(IsGuard(Attr(known(warnings, "warnings"), "showwarning"), show))
-    if uncaptured_code.is_of_program(show):
-        what = "an operation that warns, by a function of the program which may change what is read,"
-        uncaptured_code.refuse_changes(m, [show], what, may_print=True)
 
 
 def told_once(shown: Shown, place: Where) -> Callable[[Emitter], None]:

@@ -9,6 +9,9 @@ reaches by the names in its code, without that of libraries.
 from __future__ import annotations
 
 import gc
+import logging
+import sys
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from io import IOBase
@@ -19,6 +22,8 @@ import numpy as np
 import torch
 
 from sot.bytecode import decode
+from sot.guards.guards import EqualsGuard, IsGuard, LengthGuard, TypeGuard
+from sot.guards.origin import Attr, known
 from sot.interpreter.objects.names_used import LEAVES, OBJECTS, held_by, names_used
 from sot.support.errors import Break, Reason
 from sot.support.lookups import own_dict
@@ -28,8 +33,10 @@ from sot.torch_compat.operators.with_numbers import kernel_of
 from sot.values.constants import is_library
 
 if TYPE_CHECKING:
+    from sot.guards.origin import Origin
     from sot.interpreter.machine import Machine
 
+LOGS_WARNINGS = vars(logging)["_showwarning"]       # in place of warnings.showwarning by logging.captureWarnings
 NOT_CHANGED = (*LEAVES, ModuleType, type(None), complex)
 STORES = ("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "DELETE_ATTR", "DELETE_SUBSCR")
 READING = ("copy", "count", "difference", "fromkeys", "get", "index", "intersection", "isdisjoint", "issubset",
@@ -44,6 +51,55 @@ def refuse(m: Machine, target: Any) -> None:
     kernel = kernel_of(target)
     if kernel is not None:
         refuse_changes(m, [kernel], f"{target}, whose Python code may change what the program reads,")
+
+
+def refuse_handlers(m: Machine, logger: logging.Logger, origin: Origin | None = None) -> None:
+    """Break if a handler or filter that gets the records of a logger may change what the function reads. The handlers
+    and filters may be others later, so their numbers are guarded.
+    """
+    loggers = [*above(logger)]
+    for each in loggers:
+        origin = origin or known(each, each.name)
+        m.guard(LengthGuard(Attr(origin, "handlers"), len(each.handlers)))
+        m.guard(LengthGuard(Attr(origin, "filters"), len(each.filters)))
+        m.guard(EqualsGuard(Attr(origin, "propagate"), each.propagate))
+        m.guard(IsGuard(Attr(origin, "parent"), each.parent))
+        origin = None
+    handlers = [handler for each in loggers for handler in each.handlers]
+    refuse_ours(m, [*loggers, *handlers, *(f for part in (*loggers, *handlers) for f in part.filters)],
+                "logging by a handler of the program, which may change what is read,")
+
+
+def above(logger: logging.Logger | None) -> Iterator[logging.Logger]:
+    """A logger, and those whose handlers get its records, too."""
+    while logger is not None:
+        yield logger
+        logger = logger.parent if logger.propagate else None
+
+
+def refuse_stream(m: Machine, name: str) -> None:
+    """Break if the object in place of a standard stream may change what the function reads."""
+    stream = getattr(sys, name)
+    m.guard(TypeGuard(Attr(known(sys, "sys"), name), type(stream)))
+    refuse_ours(m, [stream], f"output to an object in place of sys.{name}, which may change what is read,")
+
+
+def refuse_shower(m: Machine) -> None:
+    """Break if a function of the program stands in place of ``warnings.showwarning``: it may raise. Break too if the
+    warning is logged by a handler that may change what the function reads.
+    """
+    show = m.shows_warning
+    if is_of_program(show):
+        raise Break(Reason.SIDE_EFFECT, "a warning for a function of the program in place of warnings.showwarning")
+    if show is LOGS_WARNINGS:
+        refuse_handlers(m, logging.getLogger("py.warnings"))
+    m.guard(IsGuard(Attr(known(warnings, "warnings"), "showwarning"), show))
+
+
+def refuse_ours(m: Machine, parts: Iterable[Any], what: str) -> None:
+    """Break if those parts that are of the program may change what the function reads."""
+    if found := [*filter(is_of_program, parts)]:
+        refuse_changes(m, found, what, may_print=True)
 
 
 def refuse_changes(m: Machine, code: Iterable[Any], what: str, may_print: bool = False) -> None:

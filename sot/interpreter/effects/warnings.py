@@ -1,16 +1,14 @@
 """``warnings``: they are shown when the effects are replayed, and name the user's line."""
 from __future__ import annotations
 
-import logging
 import warnings
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from sot.guards.guards import Guard, IsGuard
+from sot.guards.guards import Guard
 from sot.guards.origin import Attr, Emit, immutable, known
 from sot.interpreter.effects import catch_warnings
-from sot.interpreter.effects.logging import refuse_handlers
 from sot.interpreter.effects.output import UNKNOWN, Write, deferred, replay
+from sot.interpreter.effects.uncaptured_code import refuse_shower
 from sot.interpreter.frame import Frame
 from sot.interpreter.wrapping import refuse_log
 from sot.polyfills import torch_code
@@ -19,7 +17,6 @@ from sot.support.own_code import is_own
 from sot.support.registry import handles
 from sot.values.base import Const, Value
 from sot.values.callables import MadeGlobals
-from sot.values.constants import is_library
 from sot.values.objects import ExceptionValue
 from sot.values.text import varies
 
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
-LOGS_WARNINGS = vars(logging)["_showwarning"]       # in place of warnings.showwarning by logging.captureWarnings
 NAMES = ("message", "category", "stacklevel")
 
 
@@ -77,12 +73,7 @@ def refuse_readers(m: Machine) -> None:
     """Break if the program could see that the warning comes late: it has the list that gets it, or has replaced
     ``warnings.showwarning``.
     """
-    show = m.shows_warning
-    if type(show) is FunctionType and not is_library(show.__module__):
-        raise Break(Reason.SIDE_EFFECT, "a warning for a function of the program in place of warnings.showwarning")
-    if show is LOGS_WARNINGS:
-        refuse_handlers(m, Const(logging.getLogger("py.warnings")))
-    m.guard(IsGuard(Attr(known(warnings, "warnings"), "showwarning"), show))
+    refuse_shower(m)
     m.has_warned = True
     for real, value in [*m.by_id.values()]:
         if type(real) is list and value.origin is not None:

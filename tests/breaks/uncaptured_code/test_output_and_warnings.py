@@ -44,7 +44,10 @@ def test_a_stream_that_keeps_what_the_function_reads(name, backend, monkeypatch)
         kept, found, standard = Kept(), [], getattr(sys, name)
 
         def f(x):
-            print("shape", tuple(x.shape), file=getattr(sys, name))
+            if name == "stdout":
+                print("shape", tuple(x.shape))
+            else:
+                print("shape", tuple(x.shape), file=sys.stderr)
             return x + 1, list(kept.texts)
         fn = translate(f)
         for stream in (standard, kept, standard):
@@ -110,7 +113,9 @@ def test_a_function_in_place_of_showwarning_and_warnings_of_torch(backend, monke
 
 
 @BACKENDS
-def test_warnings_that_are_logged(backend):
+@pytest.mark.parametrize("warn", [lambda x: warnings.warn("careful", stacklevel=1), torch.nn.functional.softmax],
+                         ids=["the program's", "torch's"])
+def test_warnings_that_are_logged(warn, backend):
     def calls(translate):
         seen, found = [], []
 
@@ -120,7 +125,7 @@ def test_warnings_that_are_logged(backend):
         handler, logger = Keep(), logging.getLogger("py.warnings")
 
         def f(x):
-            warnings.warn("careful", stacklevel=1)
+            warn(x)
             return x + 1, list(seen)
         fn = translate(f)
         with warnings.catch_warnings():

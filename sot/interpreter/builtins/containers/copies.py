@@ -157,8 +157,9 @@ def copied_object(m: Machine, value: ObjectValue, each: Any, memo: dict[Any, Any
     """
     kind = value.pytype
     m.guard(HasKeyGuard(known(copyreg.dispatch_table, "copyreg.dispatch_table"), kind, kind in copyreg.dispatch_table))
-    if kind in copyreg.dispatch_table or isinstance(kind.__getattribute__, types.FunctionType):
-        refuse_copy(value)      # the method is asked for those below
+    asks = isinstance(kind.__getattribute__, types.FunctionType)        # for the methods below
+    if asks or kind in copyreg.dispatch_table:
+        refuse_copy(value)
     own = {name: raw for name in REDUCERS if (raw := slot(m, value, name)) is not None and not is_native(raw)}
     getter, setter = own.pop("__getstate__", None), own.pop("__setstate__", None)
     if own or kind.__new__ is not object.__new__ or any("__slots__" in vars(c) for c in kind.__mro__[:-1]) or not all(

@@ -214,7 +214,7 @@ def test_a_process_forked_while_operations_are_sampled_can_run_operations():
 
 # ---- the timeline -------------------------------------------------------------------------------------------
 def test_a_step_goes_from_one_run_of_a_graph_to_its_next():
-    report = reported(sleeps, calls=6)
+    report = reported(sleeps, calls=6, args=(torch.ones(1 << 16),))     # two microseconds would not be drawn
     found = step(report)
     bars = [event for event, _, _ in found.threads[0]]
     assert not found.whole and found.seconds >= NAP

@@ -61,6 +61,9 @@ CONVERTING = frozenset(("copy", "where", "type_as"))
 # Kernels that refuse an empty tensor, or a dimension that it does not have, while their fakes do not.
 OF_SOMETHING = frozenset(("max", "min", "median", "nanmedian", "mode", "_fft_c2c", "_fft_r2c", "_fft_c2r"))
 ALONG_A_DIMENSION = frozenset(("sort", "argsort", "_softmax", "_log_softmax"))
+# Kernels that make a tensor of numbers, with the places of the numbers among the arguments.
+MAKING = {"full": slice(1, 2), "scalar_tensor": slice(0, 1), "linspace": slice(0, 2), "logspace": slice(0, 2),
+          "range": slice(0, 3)}
 # Whether the memory is large enough, fakes do not tell.
 OF_PLACES_IN_MEMORY = frozenset((torch.ops.aten.as_strided, torch.ops.aten.as_strided_))
 # Kernels refuse this integer and lesser ones as a size or a shift. Fakes do not. (``SymInt::MAX_UNREPRESENTABLE_INT``)
@@ -157,8 +160,7 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
         return True
     if any(isinstance(a, torch.Tensor) and a.dtype.is_complex for a in args) and is_of_reals(kernel):
         return True
-    if any(not fits(a, first.dtype) for first in args[:1] if isinstance(first, torch.Tensor)
-           for a in (*args[1:], *(kwargs or {}).values())):
+    if refuses_numbers(kernel, args, kwargs or {}):
         return True
     if kernel.overloadpacket in OF_PLACES_IN_MEMORY and (
             any(has_symbol(a) for a in args[1:]) or is_outside(*args, **(kwargs or {}))):
@@ -264,6 +266,25 @@ def bounds_of_indices(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
     if any(index.dtype not in (torch.int64, torch.int32) for index, _ in found):
         return None
     return [(index, size, name in FROM_THE_END, None) for index, size in found]
+
+
+def refuses_numbers(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether a number may not fit into the dtype of the result: of the first tensor, or of a tensor that is made."""
+    name, dtype = kernel._opname, kwargs.get("dtype")
+    if args and isinstance(args[0], torch.Tensor):
+        return any(not fits(a, dtype or args[0].dtype) for a in (*args[1:], *kwargs.values()))
+    if name == "randint":       # it makes no number that is as large as its bound
+        *lows, high = [a for a in args[:2] if isinstance(a, int)] or [0]
+        return dtype is torch.bool or any(not fits(a, dtype or torch.int64) for a in (*lows, high - 1))
+    numbers = args[MAKING[name]] if name in MAKING else ()
+    return any(not fits(a, dtype or default_dtype(a)) for a in numbers)
+
+
+def default_dtype(number: Any) -> torch.dtype:
+    """The dtype of a tensor that torch makes of a number."""
+    if isinstance(number, int):
+        return torch.int64
+    return torch.get_default_dtype().to_complex() if isinstance(number, complex) else torch.get_default_dtype()
 
 
 def fits(number: Any, dtype: torch.dtype) -> bool:

@@ -92,8 +92,20 @@ DENSE_LIKE = frozenset(getattr(_aten, name) for name in (
     "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"))
 
 
+VIEWS = frozenset((_aten.view.default, _aten._unsafe_view.default))
+
+
 def as_given(mode: FakeTensorMode, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
-    """The result of an operator of ``DENSE_LIKE``, in dimensions of size one too. Compilers need not know it."""
+    """The result of an operator of ``DENSE_LIKE``, in dimensions of size one too, or of a view of an empty tensor in
+    its own shape, which keeps its strides. Compilers need not know it.
+    """
+    if func in VIEWS:
+        given = args[0]
+        if any(type(size) is not int for size in (*given.shape, *result.shape)) or (
+                0 not in given.shape or result.shape != given.shape or result.stride() == given.stride()):
+            return result
+        with mode:
+            return _aten.as_strided.default(given, given.shape, given.stride())
     if func.overloadpacket not in DENSE_LIKE or kwargs.get("memory_format", torch.preserve_format) not in (
             None, torch.preserve_format):
         return result

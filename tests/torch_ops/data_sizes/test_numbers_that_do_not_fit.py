@@ -115,6 +115,14 @@ CASES = {   # an operation, the dtype of the tensor, numbers of which the operat
     "a subscript to store to": (lambda x, v: x.__setitem__(v, 1), torch.float32, (1, 2, 3, 9)),
     "a step in memory": (lambda x, v: x.as_strided((2, 2), (v, 1)), torch.float32, (1, 2, 20)),
     "a constant step": (lambda x, v: x.as_strided((2, 2), (20 if v > 2 else 1, 1)), torch.float32, (1, 20)),
+    "a value": (lambda x, v: torch.full((2,), v, dtype=torch.uint8), torch.float32, (1, 2, 3, 1e10)),
+    "a value of another dtype": (lambda x, v: torch.full_like(x, v, dtype=torch.float32), torch.float64, (1.0, 1e39)),
+    "an element": (lambda x, v: torch.scalar_tensor(v, dtype=torch.uint8), torch.float32, (1, 2, 3, 300)),
+    "an alternative": (lambda x, v: torch.where(x > 0, x, v), torch.uint8, (1, 2, 3, 300)),
+    "an end": (lambda x, v: torch.linspace(0, v, 3, dtype=torch.uint8), torch.float32, (1, 2, 3, 300)),
+    "a power": (lambda x, v: torch.logspace(v, 1, 3, dtype=torch.int8), torch.float32, (1, 2, 0, -200)),
+    "a bound of random numbers": (lambda x, v: torch.randint(v, (3,), dtype=torch.uint8), torch.float32, (256, 2, 300)),
+    "bounds of random flags": (lambda x, v: torch.randint(0, v, (3,), dtype=torch.bool), torch.float32, (2, 1, 5)),
     "a class": (lambda x, v: F.nll_loss(x[None], torch.tensor([v])), torch.int64, (1, 2, 3)),
 }
 

@@ -157,6 +157,17 @@ def test_a_tensor_like_another_has_its_strides_also_in_dimensions_of_size_one(na
         assert sot.to_static(program, backend=backend)(torch.zeros(shape)) == program(torch.zeros(shape))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+def test_a_view_of_an_empty_tensor_in_its_own_shape_has_its_strides(dtype):
+    def program(x):
+        row, matrix = x[0, 2:2], x.conj()[:, 2:2]
+        return (row.view(-1).stride(), row.view(0).stride(), row.view(0, 1).stride(), row.flatten().stride(),
+                matrix.view(2, 0).stride(), matrix.view(0, 2).stride(), row.view(-1)._is_view(), matrix.is_conj())
+    x = torch.zeros(2, 8, dtype=dtype)[:, ::2]
+    for backend in ("eager", "aot_eager"):
+        assert sot.to_static(program, backend=backend)(x) == program(x)
+
+
 def test_strides_where_sizes_vary():
     def reading(x):
         return x.roll(1, 2).stride(), F.logsigmoid(x).stride(), (2 ** x).stride()

@@ -1,7 +1,8 @@
 """Keeps results of a compiled graph apart that do not share memory in the program.
 
 Inductor removes a copy if it has the same metadata as its source, although both may be results: ``a.clone()`` twice is
-one buffer. In the program, a later change of one result in place would then change the other one, too.
+one buffer. In the program, a later change of one result in place would then change the other one, too. Views of inputs
+are left alone: inputs may share memory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def with_distinct_results(compiled: Run, gm: GraphModule) -> Run:
         gm: the graph that was compiled. Its nodes have ``example_value``.
     """
     expected = memory_of_results(gm)
+    given = {memory(node.meta.get("example_value")) for node in gm.graph.find_nodes(op="placeholder")}
     if sum(memory is not None for memory in expected) < 2:
         return compiled
     copies: list[int] | None = None
@@ -32,7 +34,7 @@ def with_distinct_results(compiled: Run, gm: GraphModule) -> Run:
         nonlocal copies
         results = compiled(*inputs)
         if copies is None:
-            copies = shared_without_need(results, expected)
+            copies = [i for i in shared_without_need(results, expected) if expected[i] not in given]
         if not copies:
             return results
         results = [*results]

@@ -23,8 +23,9 @@ from sot.codegen.compiled_graphs.failing_changes import (
 from sot.codegen.compiled_graphs.failing_constants import loses_check, raises_on_constants
 from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
-from sot.codegen.compiled_graphs.inputs.shared_arguments import share_memory, with_views_in_place
+from sot.codegen.compiled_graphs.inputs.shared_arguments import share_memory
 from sot.codegen.compiled_graphs.inputs.versions import with_versions
+from sot.codegen.compiled_graphs.inputs.views_of_inputs import with_views_of_inputs
 from sot.codegen.compiled_graphs.inputs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
 from sot.codegen.compiled_graphs.new_views import with_creation
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
@@ -281,7 +282,7 @@ class GraphCompiler:
         """
         changed = [] if as_it_is else changed_tensors(graph)
         if not as_it_is:
-            call = with_views_in_place(call, graph)
+            call = with_views_of_inputs(call, graph)
         call = rescued(
             call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
             changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws, changed=changed,
@@ -386,7 +387,8 @@ def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
         (any(is_function_of_program(node.target) for node in nodes), {"plain": {Part.FUNCTIONS: why}}),
         (has_backward, {"plain": {Part.GRADIENTS: why}}),
         (graph.has_data_sizes, {"plain": {Part.SIZES: why}}),
-        (changes_weights(graph), {"plain": {Part.CHANGES: why}}))
+        (changes_weights(graph), {"plain": {Part.CHANGES: why}}),
+        (has_symbols(graph), {"static": True}))
     for is_there, assumption in parts:
         if is_there:
             raise RestartCapture(why, **assumption) from None

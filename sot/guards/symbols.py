@@ -57,6 +57,7 @@ class Symbols:
         self.examples: Any = None                       # a mode for fakes of other sizes, see examples.py
         self._taken: set[int] = set()
         self.unsure: set[int] = set()                   # memory that tensors share or not, depending on data
+        self.unsure_layouts: set[int] = set()           # the memory of tensors whose strides follow from data
         self._layouts: dict[int, Any] = {}              # of fake tensors, when they were made
         self._labels: set[str] = set()
         self._noted = 0

@@ -239,13 +239,16 @@ def compare_once(source: str, counts: Counter[str] | None, backend: str) -> None
                 change(namespace["net"].scale)
         elif change:
             world.change(change, plain, mine)
-        with limited():
-            want = call(plain, plain["program"], case, world)
-        try:
-            with limited(SECONDS * PATIENCE):
-                got = call(mine, translated, case, world, enabled)
-        except Endless:
-            raise Difference(f"call {number}: the translated program does not end") from None
+        runs: list[list[str]] = []
+        for called in ((plain, plain["program"], case, world), (mine, translated, case, world, enabled)):
+            try:
+                with limited(SECONDS * PATIENCE if runs else SECONDS):
+                    runs.append(call(*called))      # from one line, which a logged error shows
+            except Endless:
+                if not runs:
+                    raise
+                raise Difference(f"call {number}: the translated program does not end") from None
+        want, got = runs
         if counts is not None:
             counts["calls that raise"] += "raised = NoneType None" not in want
         if backend != "eager":      # its graphs have histories of their own

@@ -16,6 +16,7 @@ from sot.guards.guards import IsGuard
 from sot.guards.origin import ClassAttr, known
 from sot.guards.tensor_guards import FactGuard
 from sot.interpreter.objects.lookup import lookup
+from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.support.errors import Break, Reason
 from sot.torch_compat.tensors import ask, storage_id
 from sot.values.base import ABSENT, Value
@@ -87,6 +88,8 @@ def of_fake(m: Machine, tensor: TensorValue, name: str) -> Value:
     tensor.ref.see()
     if name != "is_leaf":
         refuse_chosen(m, name)
+    if m.has_data_sizes and storage_id(tensor.ref.fake) in m.symbols.unsure:
+        graph_numbers.refuse_unsure(m, name, m.symbols.data.symbols_of(tensor.ref.fake))
     if name == "_is_view" and m.builder.fake_mode.has_symbols and is_part_of_unknown(m, tensor.ref.fake):
         raise Break(Reason.UNSUPPORTED, f"reading ._is_view of {tensor}, which is decomposed for sizes that vary,")
     return wrap_new(m, m.builder.run("call_function", ask, (tensor.ref, name), {}))

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from sot.torch_compat.operators.remembered import NotRemembered, number
 
@@ -101,7 +101,8 @@ def as_given(mode: FakeTensorMode, func: Any, args: tuple, kwargs: dict[str, Any
     """
     if func in VIEWS:
         given = args[0]
-        if any(type(size) is not int for size in (*given.shape, *result.shape)) or (
+        if not isinstance(result, FakeTensor) or given.layout is not torch.strided or any(
+                type(size) is not int for size in (*given.shape, *result.shape)) or (
                 0 not in given.shape or result.shape != given.shape or result.stride() == given.stride()):
             return result
         with mode:

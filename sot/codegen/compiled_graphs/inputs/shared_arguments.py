@@ -3,13 +3,10 @@
 A compiled graph assumes that its inputs share memory as at its compilation. AOTAutograd allows for tensors that do, but
 reads their places in memory off the first call, and inductor reorders reads and writes of tensors that overlap. So a
 graph whose arguments share memory runs as it is, and guards say how they share it.
-
-A result that is a view of a changed input is made by AOTAutograd after the graph. If its sizes are symbols, it lies as
-if the input were the beginning of its memory. So the graph runs as it is for inputs that begin elsewhere.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 import torch
@@ -18,9 +15,8 @@ from sot.codegen.build_graph import Graph
 from sot.guards.guards import Guard
 from sot.guards.origin import Arg, CellContents, Global, Item, Origin
 from sot.guards.tensor_guards import MemoryGuard
-from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.subclasses.wrappers import is_wrapper
-from sot.torch_compat.tensors import shared_memory, storage_id, without_subclasses
+from sot.torch_compat.tensors import shared_memory
 
 
 def is_argument(origin: Origin) -> bool:
@@ -55,25 +51,5 @@ def guards_of_memory(graph: Graph) -> Iterator[Guard]:
         yield MemoryGuard(first, tuple(others), count, shared_memory(count, *tensors.values()))
 
 
-def seen_in_results(graph: Graph) -> list[int]:
-    """The inputs that the graph changes and of which a result is a view, if its sizes are symbols."""
-    nodes = graph.module.graph.find_nodes(op="placeholder"), graph.module.graph.output_node().all_input_nodes
-    fakes, results = ([node.meta.get("example_value") for node in some] for some in nodes)
-    seen = {storage_id(fake) for fake in results if is_plain(fake) and is_symbolic(fake)}
-    return [i for i, (origin, fake) in enumerate(zip(graph.inputs, fakes, strict=True))
-            if origin in graph.changes.inputs and is_plain(fake) and storage_id(fake) in seen]
-
-
 def is_plain(fake: Any) -> TypeGuard[torch.Tensor]:
     return isinstance(fake, torch.Tensor) and fake.layout is torch.strided and not is_wrapper(fake)
-
-
-def with_views_in_place(compiled: Callable[..., Any], graph: Graph) -> Callable[..., Any]:
-    """A compiled graph whose views of changed inputs are those of the program."""
-    places = seen_in_results(graph)
-
-    def call(*args: Any) -> Any:
-        with without_subclasses():
-            begins_elsewhere = any(args[i].storage_offset() for i in places)
-        return (graph.module.forward if begins_elsewhere else compiled)(*args)
-    return call if places else compiled

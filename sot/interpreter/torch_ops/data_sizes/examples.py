@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sot.interpreter.torch_ops.known_values import Call
 
 SIZES, NUMBERS = (0, 1, 7), (-1, 0, 1, 3)   # for all symbols at once
+DIVISIBLE = 24      # the value for an operation that refuses the last of these
 
 
 class NoExample(Exception):
@@ -35,11 +36,13 @@ class Examples(NamedTuple):
         agree: whether they have its sizes.
         differ: the values of the symbols for which they have others; None if these may be any.
         are_views: whether they are views where the result is one.
+        have_strides: whether they have its strides.
     """
 
     agree: bool
     differ: tuple[int, ...] | None
     are_views: bool
+    have_strides: bool
 
 
 def compared(m: Machine, kind: str, call: Call, result: Any, numbers: bool) -> Examples:
@@ -47,21 +50,26 @@ def compared(m: Machine, kind: str, call: Call, result: Any, numbers: bool) -> E
     refs: list[TensorRef] = []
     fx.node.map_aggregate(call[1:], lambda v: refs.append(v) if isinstance(v, TensorRef) else None)
     is_view = bool(memory_of(tensors_in(result)) & memory_of(ref.fake for ref in refs))
-    values, differ, views = NUMBERS if numbers else SIZES, list[int](), True
-    tried, has_own_sizes = 0, False
-    for value in values:
+    values, differ, views, strides = NUMBERS if numbers else SIZES, list[int](), True, True
+    tried, has_own_sizes = list[int](), False
+    for value in (*values, DIVISIBLE):
         given: dict[int, torch.Tensor] = {}
+        if value == DIVISIBLE and values[-1] in tried:
+            break
         try:
             got = run(m, kind, call, value, given)
         except Exception as error:  # noqa: BLE001 - the graph raises as well, and Python runs the frame
             has_own_sizes = has_own_sizes or m.symbols.data.is_about_data(error)
             continue
-        tried += 1
+        tried.append(value)
         if not same_sizes(m, result, got, value):
             differ.append(value)
         views = views and is_view is bool(memory_of(tensors_in(got)) & memory_of(given.values()))
-    is_known = values[-1] not in differ if tried else has_own_sizes
-    return Examples(tried > 0 and not differ, (*differ,) if is_known else None, views)
+        strides = strides and all(same_strides(m, mine, its, value) for mine, its in zip(
+            tensors_in(result), tensors_in(got), strict=False))
+    is_usual = bool(tried) and tried[-1] in (values[-1], DIVISIBLE)
+    is_known = values[-1] not in differ and DIVISIBLE not in differ if tried else has_own_sizes
+    return Examples(bool(tried) and not differ, (*differ,) if is_known else None, views, strides and is_usual)
 
 
 def memory_of(fakes: Iterable[Any]) -> set[int]:
@@ -116,3 +124,8 @@ def same_sizes(m: Machine, result: Any, got: Any, value: int) -> bool:
     if isinstance(result, torch.Tensor) and isinstance(got, torch.Tensor):
         return [number(m, n, value) for n in result.shape] == [*got.shape]
     return number(m, result, value) == got
+
+
+def same_strides(m: Machine, result: torch.Tensor, got: torch.Tensor, value: int) -> bool:
+    """Whether an example has the strides of a result with symbols."""
+    return result.layout is not torch.strided or [number(m, n, value) for n in result.stride()] == [*got.stride()]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from sot.bytecode.resume_origin import source
 from sot.graph import NumberRef, TensorRef
-from sot.guards.assumptions import Part, Point
+from sot.guards.assumptions import Part, Point, RestartCapture
 from sot.guards.symbols import on_numbers
 from sot.interpreter.control_flow import failures
 from sot.support.errors import Break, Reason
@@ -245,6 +245,16 @@ def note_guess(m: Machine, name: str, text: str, symbols: Iterable[Any]) -> None
 def points_of(m: Machine, symbols: Iterable[Any]) -> frozenset[Point]:
     """The places where the program makes the numbers for which these symbols stand."""
     return frozenset[Point]().union(*(m.symbols.points.get(s, ()) for s in symbols))
+
+
+def refuse_unsure(m: Machine, name: str, symbols: Iterable[Any]) -> NoReturn:
+    """Break at what shows whether a tensor is a view or a copy. A compiled graph returns copies: for it Python reads
+    the numbers first.
+    """
+    why = f"{name} of a tensor that is a view or a copy, depending on sizes,"
+    if m.assumptions.interprets:
+        raise Break(Reason.TENSOR_SHAPE, why)
+    raise RestartCapture(why, read_at_once=points_of(m, symbols))
 
 
 def assert_holds(truth: Any, text: str) -> None:

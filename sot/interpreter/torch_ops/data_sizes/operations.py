@@ -16,6 +16,7 @@ from sot.graph import NumberRef, TensorRef
 from sot.graph.builder import changes_unseen
 from sot.graph.refs import version_of
 from sot.interpreter.control_flow import early_checks, failures
+from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops.data_sizes import examples, graph_numbers
 from sot.interpreter.torch_ops.known_values import refs_in
 from sot.support.errors import Break, Reason
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
     from sot.interpreter.torch_ops.known_values import Call
 
+VIEWING = frozenset({"view", "view_as"})
+OF_LAYOUT = VIEWING | {"stride", "is_contiguous", "dim_order"}
 Differing = tuple[set[Any], tuple[int, ...] | None] | None
 
 
@@ -102,15 +105,34 @@ def prepare(m: Machine, kind: str, name: str, call: Call, result: Any, found: di
         raise Break(Reason.BRANCH, f"{m.position()}: {name} of a tensor whose size depends on data")
     written = {storage_id(v.ref.fake) for key, v in found.items() if version_of(v.ref.fake) != before[key][1]}
     if written & m.symbols.unsure:
-        raise Break(Reason.TENSOR_SHAPE, f"{name} of a tensor that is a view or a copy, depending on sizes,")
+        graph_numbers.refuse_unsure(m, name, symbols_given(m, call))
+    refuse_unsure_layout(m, name, found)
     if symbols_in(m, result) - m.symbols.of_data.keys():     # the result has new symbols
         return None
     tried = examples.compared(m, kind, call, result, numbers)
     if not tried.agree and result is not None and not any(True for _ in examples.tensors_in(result)):
         raise Break(Reason.TENSOR_SHAPE, name)
+    memory = examples.memory_of(examples.tensors_in(result))
     if not tried.are_views:
-        m.symbols.unsure |= examples.memory_of([*examples.tensors_in(result), *(v.ref.fake for v in found.values())])
+        given = [other for value in found.values() for other in tensor_facts.inputs_sharing(m, value)]
+        if given and not m.assumptions.interprets:
+            raise Break(Reason.TENSOR_SHAPE, f"{name}, which returns a view or a copy, depending on sizes,")
+        m.symbols.unsure |= memory | examples.memory_of(v.ref.fake for v in found.values())
+    if not (tried.are_views and tried.have_strides) or has_unsure_layout(m, found):
+        m.symbols.unsure_layouts |= memory
     return None if tried.agree or result is None else (symbols_given(m, call), tried.differ)
+
+
+def has_unsure_layout(m: Machine, found: dict[int, TensorValue]) -> bool:
+    return not m.symbols.unsure_layouts.isdisjoint(examples.memory_of(value.ref.fake for value in found.values()))
+
+
+def refuse_unsure_layout(m: Machine, name: str, found: dict[int, TensorValue]) -> None:
+    """Break at a question about strides that follow from data, and let a view with a new shape raise."""
+    if name in OF_LAYOUT and has_unsure_layout(m, found):
+        if name not in VIEWING or not m.assumptions.interprets:
+            raise Break(Reason.TENSOR_SHAPE, f"{name} of a tensor whose strides depend on data,")
+        m.builder.fake_mode.note_refusal()
 
 
 def symbols_given(m: Machine, call: Call) -> set[Any]:

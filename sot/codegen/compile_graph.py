@@ -29,7 +29,7 @@ from sot.codegen.compiled_graphs.inputs.views_of_inputs import with_views_of_inp
 from sot.codegen.compiled_graphs.inputs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
 from sot.codegen.compiled_graphs.new_views import with_creation
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
-from sot.codegen.compiled_graphs.operators.changes_in_place import restate_changes
+from sot.codegen.compiled_graphs.operators.changes_in_place import changes_shape_of_input, restate_changes
 from sot.codegen.compiled_graphs.operators.draws_in_order import draw_by_operator, is_drawn_in_order
 from sot.codegen.compiled_graphs.operators.layouts import copy_own_layouts
 from sot.codegen.compiled_graphs.operators.powers import with_tensors
@@ -465,7 +465,7 @@ def needs_order(graph: Graph) -> bool:
     """
     return (share_memory(graph) or raises_after_data(graph) or changes_history_by_data(graph)
             or returns_conjugated(graph.module) or cuts_history(graph) or saves_what_it_changes(graph)
-            or needs_old_values(graph) or resizes_memory(graph))
+            or needs_old_values(graph) or resizes_memory(graph) or changes_shape_of_input(graph.module))
 
 
 def with_inference_results(compiled: Callable, which: Sequence[int]) -> Callable:

@@ -201,3 +201,27 @@ def test_a_change_gives_an_input_of_varying_size_a_history(fn, backend):
             found.append(([(t.requires_grad, t.detach()) for t in results], x.detach(), x._version, w.grad))
         assert same(*found) is None
     assert len(translated.captures) == 2
+
+
+IN_SHAPE = {
+    "data first": lambda y: (y.add_(1), y.t_(), y.sum())[2],
+    "shape first": lambda y: (y.unsqueeze_(0), y.add_(1), y.sum())[2],
+    "an element": lambda y: (y.t_(), y.__setitem__(0, 5), y * 2)[2],
+    "an older view": lambda y: (z := y.view(-1), y.unsqueeze_(0), z.add_(1), z)[3],
+    "nothing else": lambda y: y.transpose_(0, 1) * 2}
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize("case", IN_SHAPE)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_an_input_within_its_memory_gets_another_shape(backend, case, begin):
+    """AOTAutograd takes the input for the beginning of its memory."""
+    translated = sot.to_static(IN_SHAPE[case], backend=backend)
+    for _ in range(2):
+        found = []
+        for call in translated, IN_SHAPE[case]:
+            memory = torch.arange(24.0).reshape(4, 6)
+            part = memory[begin:]
+            result = call(part)
+            found.append((result, memory, part, part.stride(), part.storage_offset()))
+        assert same(*found) is None

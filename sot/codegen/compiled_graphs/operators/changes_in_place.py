@@ -38,6 +38,14 @@ def restate_changes(module: fx.GraphModule) -> Callable[[], None]:
     return undo.close
 
 
+def changes_shape_of_input(module: fx.GraphModule) -> bool:
+    """Whether the graph changes the shape of an input in place, as in ``y.t_()``. AOTAutograd then takes the input for
+    the beginning of its memory.
+    """
+    return any(method_of(node.target) in VIEWS and isinstance(tensor := (*node.args, None)[0], fx.Node)
+               and tensor.op == "placeholder" for node in module.graph.nodes)
+
+
 def restated(module: fx.GraphModule) -> Restated:
     graph = Restated(module)
     for at, node in enumerate(graph.nodes):

@@ -43,6 +43,7 @@ from sot.codegen.compiled_graphs.unused_operations import first_results, number_
 from sot.codegen.compiled_graphs.wrong_gradients import (
     cuts_history,
     functions_of_views,
+    gives_history_to_detached,
     needs_old_values,
     resizes_memory,
     returns_conjugated,
@@ -464,8 +465,9 @@ def needs_order(graph: Graph) -> bool:
     goes backward through its results.
     """
     return (share_memory(graph) or raises_after_data(graph) or changes_history_by_data(graph)
-            or returns_conjugated(graph.module) or cuts_history(graph) or saves_what_it_changes(graph)
-            or needs_old_values(graph) or resizes_memory(graph) or changes_shape_of_input(graph.module))
+            or returns_conjugated(graph.module) or cuts_history(graph) or gives_history_to_detached(graph)
+            or saves_what_it_changes(graph) or needs_old_values(graph) or resizes_memory(graph)
+            or changes_shape_of_input(graph.module))
 
 
 def with_inference_results(compiled: Callable, which: Sequence[int]) -> Callable:

@@ -56,6 +56,17 @@ def cuts_history(graph: Graph) -> bool:
     return bool(changed) and len(found) > 1
 
 
+def gives_history_to_detached(graph: Graph) -> bool:
+    """Whether a result with a history shares memory with an input without one: ``z = y.detach(); z.add_(weight)``.
+    AOTAutograd makes that result of the input, as a new leaf.
+    """
+    inputs = graph.module.graph.find_nodes(op="placeholder")
+    places = {storage_id(fake) for node in inputs if is_plain(fake := node.meta.get("example_value"))
+              and not refused(fake) and not fake.requires_grad}
+    return any(is_plain(fake := node.meta.get("example_value")) and has_history(fake) and storage_id(fake) in places
+               for node in results_of(graph.module))
+
+
 def saves_what_it_changes(graph: Graph) -> bool:
     """Whether an input without a history is changed by an operation whose gradient may need the value from before
     (``x.mul_(weight)``). AOTAutograd keeps the input itself, and autograd finds it changed.

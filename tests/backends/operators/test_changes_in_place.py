@@ -225,3 +225,37 @@ def test_an_input_within_its_memory_gets_another_shape(backend, case, begin):
             result = call(part)
             found.append((result, memory, part, part.stride(), part.storage_offset()))
         assert same(*found) is None
+
+
+def apart_as_a_whole(x, y):
+    y.mul_(2)
+    apart = y.detach()
+    apart.add_(x)
+    return apart
+
+
+def apart_in_part(x, y):
+    apart = y[1:].detach()
+    apart.add_(x[1:])
+    return apart.T, apart * 2, y
+
+
+def apart_and_dropped(x, y):
+    y.detach().add_(x)
+    return y * x
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("fn", [apart_as_a_whole, apart_in_part, apart_and_dropped])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_detached_view_of_an_input_gets_a_history(backend, fn, requires_grad):
+    """AOTAutograd made it a leaf."""
+    found = []
+    for call in sot.to_static(fn, backend=backend), fn:
+        x, leaf = torch.ones(3, 2, requires_grad=True), torch.arange(6.0).view(3, 2).requires_grad_(requires_grad)
+        y = leaf * 1
+        results = call(x, y)
+        results = results if isinstance(results, tuple) else (results,)
+        sum((part * part).sum() for part in results if part.requires_grad).backward()
+        found.append(([part.detach() for part in results], x.grad, leaf.grad, y.detach(), y.requires_grad))
+    assert same(*found) is None

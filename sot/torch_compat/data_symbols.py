@@ -29,8 +29,8 @@ from torch.utils._pytree import SequenceKey
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 __all__ = ["GuardOnDataDependentSymNode", "admitted", "assertions", "bindings", "depends_on_data", "if_nonempty",
-           "is_about_data", "is_known_true", "symbols_of", "takes_integers_only", "text_of",
-           "value_for", "within"]
+           "is_about_data", "is_known_true", "is_possible", "is_same", "may_be_zero", "symbols_of",
+           "takes_integers_only", "text_of", "value_for", "within"]
 
 
 def assertions(env: ShapeEnv, taken: set[int]) -> list[Any]:
@@ -60,7 +60,7 @@ def symbols_of(value: Any) -> set[Any]:
     """The symbols of data in a symbolic number, or in the sizes of a tensor."""
     if isinstance(value, torch.Tensor):
         return {s for n in value.shape if not isinstance(n, int) for s in free_unbacked_symbols(n)}
-    return set() if isinstance(value, int | float | torch.nn.Module) else set(free_unbacked_symbols(value))
+    return set() if isinstance(value, int | float | complex | torch.nn.Module) else set(free_unbacked_symbols(value))
 
 
 def depends_on_data(value: Any) -> bool:
@@ -140,3 +140,23 @@ def value_for(number: Any, of_data: int, env: ShapeEnv) -> Any:
     values = {s: of_data if s in data else env.backed_var_to_val[s] for s in expr.free_symbols}
     kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(number)]
     return kind(expr.xreplace(values))
+
+
+def is_possible(numbers: list[Any], of_data: int, env: ShapeEnv) -> bool:
+    """Whether all symbols of data in these numbers may have the value ``of_data``, as far as torch knows."""
+    symbols = set[Any]().union(*map(symbols_of, numbers))
+    known = dict.fromkeys(symbols, of_data) | env.backed_var_to_val
+    return all(of_data in env.var_to_range[s] for s in symbols) and not any(
+        each.expr.xreplace(known) == sympy.false for s in symbols for each in env.deferred_runtime_asserts.get(s, ()))
+
+
+def may_be_zero(size: Any) -> bool:
+    """Whether a symbolic size that is not zero in the captured call may be zero in another one."""
+    expr, env = size.node.expr, size.node.shape_env
+    return not (expr.is_Symbol and env.var_to_range[expr].lower > 0) and size.node.hint != 0 and not is_known_true(
+        size != 0)
+
+
+def is_same(number: Any, other: Any) -> bool:
+    """Whether a number is symbolic, and the same as another one."""
+    return isinstance(number, torch.SymInt) and number.node.expr == other.node.expr

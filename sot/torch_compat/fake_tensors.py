@@ -24,8 +24,10 @@ from torch.utils._pytree import tree_leaves
 
 from sot.torch_compat import op_effects
 from sot.torch_compat.operators import layouts, rules, trials
+from sot.torch_compat.operators.matching_shapes import COMPARED
 from sot.torch_compat.operators.overlaps import changes_what_it_reads
 from sot.torch_compat.operators.remembered import remembered_results
+from sot.torch_compat.operators.size_trials import kernel_refuses_sizes
 from sot.torch_compat.subclasses.wrappers import plain_parts
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
@@ -72,6 +74,7 @@ class RecordingFakeMode(FakeTensorMode):
     has_own_layout = False     # a result that torch's rules, and so compilers, lay out differently than the kernel
     is_inside = False       # of an operation, whose fake kernel may be made of others. torch runs it once in a process
     has_symbols = False
+    is_running = False      # an operation for capture, rather than for a compiler that traces with this mode
     results: Any = None         # those of operations of this trace, see operators/remembered.py
     remembered: Any = None      # the same, while capture runs an operation
     supports_higher_order_operators = True
@@ -90,6 +93,8 @@ class RecordingFakeMode(FakeTensorMode):
                     if not tensor.is_inference()]
         self.is_inside = True
         try:
+            if func in COMPARED:
+                COMPARED[func](*args, **(kwargs or {}))
             compute = functools.partial(super().__torch_dispatch__, func, types, args, kwargs)
             result: Any = compute() if self.remembered is None else self.remembered.run(
                 self, func, args, kwargs or {}, compute)
@@ -99,6 +104,9 @@ class RecordingFakeMode(FakeTensorMode):
             result = made
         finally:
             self.is_inside = False
+        if self.is_running and self.indices is not None and kernel_refuses_sizes(
+                func, args, kwargs or {}, [size for _, size, *_ in self.indices], self.shape_env):
+            self.note_refusal()
         torch.autograd.graph.increment_version([tensor for tensor, version in versions if tensor._version == version])
         if func in POSITIONS_AND_COUNTS and any(number.dtype is not torch.int64 for number in result[1:]):
             raise DynamicOutputShapeException(func)
@@ -119,12 +127,12 @@ class RecordingFakeMode(FakeTensorMode):
         by their Python decompositions, which keep symbols symbolic. Compilers trace with the same mode outside of this
         context, because they follow each symbol from the operation that computes it.
         """
-        before, self.remembered = self.remembered, self.results
+        before, self.remembered, self.is_running = (self.remembered, self.is_running), self.results, True
         try:
             with self, enable_python_dispatcher() if self.has_symbols else contextlib.nullcontext():
                 yield
         finally:
-            self.remembered = before
+            self.remembered, self.is_running = before
 
     def from_tensor(self, tensor: torch.Tensor, *args: Any, **options: Any) -> FakeTensor:
         fake: Any = super().from_tensor(tensor, *args, **options)

@@ -28,7 +28,7 @@ REFUSE_VALUES = frozenset((
     "poisson", "binomial", "_assert_async", "_assert_scalar", "max_unpool2d", "max_unpool3d", "segment_reduce",
     "bincount", "histc", "div", "floor_divide", "remainder", "fmod", "pow", "cholesky", "cholesky_inverse",
     "cholesky_solve", "inverse", "lu_solve", "_linalg_svd", "_linalg_eigh", "_linalg_det", "_linalg_slogdet",
-    "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize"))
+    "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize", "masked_scatter"))
 # Operations made of kernels that look at values only where these are no fakes, so no kernel tells.
 CHECKING_COMPOSITES = frozenset(("one_hot",))
 # Operations of which compilers keep the result but not the exception, in versions of torch that do not know that checks
@@ -58,8 +58,7 @@ OF_ONE_DTYPE = frozenset(("mm", "mv", "bmm", "dot", "vdot", "addmm", "addmv", "a
                           "convolution"))
 MIXED = frozenset((torch.float32, torch.bfloat16, torch.float16))
 CONVERTING = frozenset(("copy", "where", "type_as"))
-# Kernels that refuse an empty tensor, or a dimension that it does not have, while their fakes do not.
-OF_SOMETHING = frozenset(("max", "min", "median", "nanmedian", "mode", "_fft_c2c", "_fft_r2c", "_fft_c2r"))
+# Kernels that refuse a dimension that their first argument does not have, while their fakes do not.
 ALONG_A_DIMENSION = frozenset(("sort", "argsort", "_softmax", "_log_softmax"))
 # Kernels that make a tensor of numbers, with the places of the numbers among the arguments.
 MAKING = {"full": slice(1, 2), "scalar_tensor": slice(0, 1), "linspace": slice(0, 2), "logspace": slice(0, 2),
@@ -165,7 +164,7 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
     if kernel.overloadpacket in OF_PLACES_IN_MEMORY and (
             any(has_symbol(a) for a in args[1:]) or is_outside(*args, **(kwargs or {}))):
         return True
-    if refuses_dtypes(kernel, args) or has_too_small(args) or refuses_shape(kernel, args, kwargs):
+    if refuses_dtypes(kernel, args) or has_too_small(args) or refuses_dimension(kernel, args, kwargs):
         return True
     if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
         return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
@@ -196,15 +195,12 @@ def has_too_small(args: Sequence[Any]) -> bool:
     return any(has_too_small(a) if isinstance(a, (list, tuple)) else type(a) is int and a <= TOO_SMALL for a in args)
 
 
-def refuses_shape(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
-    """Whether its first argument has no elements, or not the dimension, that the kernel needs."""
-    first, name = args[0] if args else None, kernel._opname
-    if not isinstance(first, torch.Tensor):
+def refuses_dimension(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
+    """Whether its first argument does not have the dimension that the kernel needs."""
+    if kernel._opname not in ALONG_A_DIMENSION or not isinstance(args[0], torch.Tensor):
         return False
-    if name in OF_SOMETHING:
-        return any(type(size) is int and size == 0 for size in first.shape)
-    dim = (kwargs or {}).get("dim", args[1] if len(args) > 1 else -1)
-    return name in ALONG_A_DIMENSION and type(dim) is int and not -max(first.dim(), 1) <= dim < max(first.dim(), 1)
+    dim, dims = (kwargs or {}).get("dim", args[1] if len(args) > 1 else -1), max(args[0].dim(), 1)
+    return type(dim) is int and not -dims <= dim < dims
 
 
 def refuses_dtypes(kernel: Any, args: tuple) -> bool:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 import warnings
 
@@ -299,3 +300,24 @@ def test_handlers_that_print_or_keep_records_are_no_breaks():
         print("after")
         return x + 1
     check(f, X, graphs=1, breaks=0)
+
+
+@pytest.mark.parametrize("arguments", [
+    ("%d", [1]), ("%d and %s", 1), ("%d", None), ("%s", 1, 2), ("%z", 1), ("%d", "one")], ids=str)
+def test_the_call_stack_for_a_message_that_does_not_take_its_arguments(arguments, capsys):
+    log = logging.getLogger("sot.tests.misfits")
+    log.propagate = False       # to the handlers of pytest
+    log.handlers[:] = [handler := logging.StreamHandler()]
+
+    def program(x):
+        log.warning(*arguments)
+        return x + 1
+
+    def printed(fn):
+        handler.setStream(sys.stderr)
+        fn(X)
+        return capsys.readouterr().err
+    translated = sot.to_static(program, backend="eager")
+    for _ in range(2):
+        want, *got = [printed(fn) for fn in (program, translated)]
+        assert got == [want] and "Logging error" in want

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.effects.output import UNKNOWN, deferred, replay
@@ -63,6 +64,7 @@ def record(m: Machine, logger: Value, write_logger: Callable[[Emitter], str], le
     if not args or set(kwargs) - OPTIONS:
         raise Break(Reason.SIDE_EFFECT, f"logging with {', '.join(kwargs) or 'no message'}")
     refuse_handlers(m, logger.real, logger.origin)
+    refuse_misfits(args[0], args[1:])
     error, what = shown_error(m, kwargs.get("exc_info", NONE)), UNKNOWN.format("logging")
     place = Const(position(m, kwargs.get("stacklevel", Const(1)).constant()))
     made = len(m.shown)
@@ -75,6 +77,28 @@ def record(m: Machine, logger: Value, write_logger: Callable[[Emitter], str], le
         parts = [*(write(e) for write in first), e.value(error), *(write(e) for write in rest)]
         return f"{write_logger(e)}{', '.join(parts)})"
     return replay(m, call)
+
+
+def refuse_misfits(message: Value, args: list[Value]) -> None:
+    """Break if the message does not take its arguments: logging shows the call stack then, in which the effects of a
+    capture would be seen.
+    """
+    is_mapping = len(args) == 1 and issubclass(args[0].pytype, Mapping)
+    if not args or is_mapping or message.pytype is not str or not isinstance(message, Const):
+        return
+    try:
+        message.real % tuple(map(like, args))   # noqa: B018 - whether it raises is the question
+    except (TypeError, ValueError) as error:
+        raise Break(Reason.SIDE_EFFECT, f"logging of a message that does not take its arguments: {error}") from None
+
+
+def like(value: Value) -> Any:
+    """Something that a format takes if it takes the value."""
+    if isinstance(value, Const):
+        return value.real
+    if issubclass(value.pytype, str):
+        return "a"
+    return 1 if hasattr(value.pytype, "__int__") or hasattr(value.pytype, "__index__") else object()
 
 
 def position(m: Machine, level: int) -> tuple[str, int, str]:

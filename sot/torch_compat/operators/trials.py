@@ -1,16 +1,19 @@
 """Operations are tried with small tensors, to learn what their fakes do not tell: that torch has no kernel for a dtype
 ("not implemented for 'Long'"), or that an operation refuses a number.
 
-An operation is tried once for each combination of dtypes, and of numbers where these matter.
+An operation is tried once for each combination of dtypes, and of numbers where these matter. If small tensors are
+refused, it is also tried once for each combination of sizes.
 """
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from sot.torch_compat.subclasses.wrappers import is_ragged
 from sot.torch_compat.symbolic_shapes import example_of
 
 EVERYWHERE = frozenset((torch.float32, torch.float64))     # nearly all kernels exist for these
@@ -49,7 +52,7 @@ def _kind(part: Any, tensors: list[torch.Tensor]) -> Any:
     """What matters of an argument for the choice of a kernel."""
     if isinstance(part, torch.Tensor):
         tensors.append(part)
-        return part.dtype, part.dim(), part.device.type
+        return part.dtype, tuple(_known(size) == 0 for size in part.shape), part.device.type
     if isinstance(part, (list, tuple)):
         return tuple(_kind(p, tensors) for p in part)
     return part if isinstance(part, (str, bool, torch.dtype)) else type(part)
@@ -67,49 +70,65 @@ def _are_plain(tensors: list[torch.Tensor]) -> bool:
 
 
 def _error_once(key: tuple, function: Any, args: tuple, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> str:
-    if key not in _errors:
-        _errors[key] = _error(function, args, kwargs, tensors)
-    return _errors[key]
-
-
-def _error(function: Any, args: tuple, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> str:
     """What it raises for small tensors because of their dtypes, or for ones and zeros of the sizes as they are."""
-    error = _tried(function, args, kwargs, tensors, FEW, 1)
-    if not error or MISSING in error:
+    def number(part: Any) -> Any:
+        return min(_known(part), FEW) if isinstance(part, torch.SymInt) or type(part) is int and not tensors else part
+
+    if key not in _errors:
+        _errors[key] = tried(function, args, kwargs, lambda size: min(_known(size), FEW), number, 1)
+    if not (error := _errors[key]) or MISSING in error:
         return error
-    if not tensors or sum(math.prod(map(_known, t.shape)) for t in tensors) > MANY:
+    shapes = [tuple(map(_known, t.shape)) for t in tensors]
+    if not tensors or sum(map(math.prod, shapes)) > MANY:
         return ""
-    return _tried(function, args, kwargs, tensors, MANY, 1) and _tried(function, args, kwargs, tensors, MANY, 0)
+    if (whole := (*key, *shapes)) not in _errors:
+        _errors[whole] = (tried(function, args, kwargs, _known, number, 1)
+                          and tried(function, args, kwargs, _known, number, 0))
+    return _errors[whole]
 
 
 def _known(size: Any) -> int:
-    """A size in the captured call; one of data is taken for a large one."""
-    known = size if type(size) is int else example_of(size)
+    """A size in the captured call; one of data, and that of a ragged dimension, is taken for a large one."""
+    known = size if type(size) is int else None if is_ragged(size) else example_of(size)
     return MANY if known is None else int(known)
 
 
-def _tried(function: Any, args: tuple, kwargs: dict[str, Any], tensors: list[torch.Tensor], most: int,
-           fill: int) -> str:
-    """What it raises for tensors of this number, whose sizes are cut, or nothing."""
+def tried(function: Any, args: tuple, kwargs: dict[str, Any], size: Callable[[Any], int],
+          number: Callable[[Any], Any], fill: int) -> str:
+    """What it raises for tensors of this number, or nothing.
+
+    Arguments:
+        size: the integer to take for a size.
+        number: what to take for any other argument.
+    """
     made: dict[int, torch.Tensor] = {}
 
     def small(part: Any) -> Any:
         if isinstance(part, torch.Tensor):
-            shape = [min(_known(size), most) for size in part.shape]
-            return made.setdefault(id(part), torch.full(shape, fill, dtype=part.dtype, device="cpu"))
+            if id(part) not in made:
+                made[id(part)] = torch.full([*map(size, part.shape)], fill, dtype=part.dtype, device="cpu")
+            return made[id(part)]
         if isinstance(part, (list, tuple)):
             return type(part)(map(small, part))
         if isinstance(part, torch.Generator):
             return None
-        if isinstance(part, torch.SymInt) or type(part) is int and not tensors:
-            return min(_known(part), FEW)
-        return part
-    state = torch.get_rng_state()
+        if isinstance(part, torch.device):
+            return torch.device("cpu")
+        return number(part)
+
+    def call(_: float) -> float:
+        function(*map(small, args), **{name: small(part) for name, part in kwargs.items()})
+        return 0.0
+    state, shows = torch.get_rng_state(), warnings.showwarning
+    warnings.showwarning = lambda *shown: None
     try:
+        # Warnings of kernels that are called by themselves are given to the function of torch that is active. So one is
+        # made active, which turns them into Python's warnings here.
         with torch.no_grad():
-            function(*map(small, args), **{name: small(part) for name, part in kwargs.items()})
+            torch.zeros((), device="cpu").apply_(call)
     except Exception as e:  # noqa: BLE001 - the caller judges it
         return f"{type(e).__name__}: {e}"
     finally:
         torch.set_rng_state(state)
+        warnings.showwarning = shows
     return ""

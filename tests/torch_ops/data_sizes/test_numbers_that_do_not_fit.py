@@ -178,7 +178,7 @@ def test_what_was_done_before_a_refusal_is_seen(backend, case, made):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_number_is_refused_for_sizes_that_vary(backend, case, monkeypatch):
-    monkeypatch.setattr(trials, "_errors", {})      # an answer does not depend on sizes, and is kept
+    monkeypatch.setattr(trials, "_errors", {})      # an answer for small tensors is kept
     operation, dtype, numbers = CASES[case]
     program = of_an_argument(operation)
     captured = sot.to_static(program, backend=backend)

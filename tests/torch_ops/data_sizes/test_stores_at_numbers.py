@@ -105,3 +105,28 @@ def test_a_loop_that_writes_step_by_step():
         states = [f(out, h, at) for f, out, h in zip((step, translated), outs, states, strict=True)]
     assert torch.equal(*outs)
     assert len(translated.captures) == 2
+
+
+def stored(x, n, v):
+    x[n.item():] = v
+    return x
+
+
+def added(x, n, v):
+    x[n.item():].add_(v)
+    return x[:n.item()] + v
+
+
+def filled(x, n, v):
+    return torch.full((n.item(),), v)
+
+
+@pytest.mark.parametrize("fn", [stored, added, filled])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_complex_numbers_that_vary(fn, backend):
+    translated = sot.to_static(fn, backend=backend)
+    for n in (1, 2, 3, 0, 2):
+        mine, theirs = (torch.arange(4) * (1 + 2j) for _ in range(2))
+        assert translated(mine, torch.tensor(n), 3.5 - n * 1j).equal(fn(theirs, torch.tensor(n), 3.5 - n * 1j))
+        assert mine.equal(theirs)
+    assert not [str(c.stopped) for c in translated.captures if c.stopped is not None]

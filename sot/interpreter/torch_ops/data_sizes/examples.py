@@ -37,21 +37,24 @@ class Examples(NamedTuple):
         differ: the values of the symbols for which they have others; None if these may be any.
         are_views: whether they are views where the result is one.
         have_strides: whether they have its strides.
+        raise_too: whether the operation raises for some that are possible.
     """
 
     agree: bool
     differ: tuple[int, ...] | None
     are_views: bool
     have_strides: bool
+    raise_too: bool
 
 
 def compared(m: Machine, kind: str, call: Call, result: Any, numbers: bool) -> Examples:
     """Compare a result with examples. ``numbers``: whether the operation is given a number that depends on data."""
     refs: list[TensorRef] = []
     fx.node.map_aggregate(call[1:], lambda v: refs.append(v) if isinstance(v, TensorRef) else None)
+    symbolic = [n for ref in refs for n in (ref.fake.shape if isinstance(ref.fake, torch.Tensor) else (ref.fake,))]
     is_view = bool(memory_of(tensors_in(result)) & memory_of(ref.fake for ref in refs))
     values, differ, views, strides = NUMBERS if numbers else SIZES, list[int](), True, True
-    tried, has_own_sizes = list[int](), False
+    tried, has_own_sizes, raises = list[int](), False, False
     for value in (*values, DIVISIBLE):
         given: dict[int, torch.Tensor] = {}
         if value == DIVISIBLE and values[-1] in tried:
@@ -60,6 +63,8 @@ def compared(m: Machine, kind: str, call: Call, result: Any, numbers: bool) -> E
             got = run(m, kind, call, value, given)
         except Exception as error:  # noqa: BLE001 - the graph raises as well, and Python runs the frame
             has_own_sizes = has_own_sizes or m.symbols.data.is_about_data(error)
+            raises = raises or not isinstance(error, NoExample) and not m.symbols.data.is_about_data(error) and (
+                m.symbols.data.is_possible(symbolic, value, m.symbols.env))
             continue
         tried.append(value)
         if not same_sizes(m, result, got, value):
@@ -69,7 +74,8 @@ def compared(m: Machine, kind: str, call: Call, result: Any, numbers: bool) -> E
             tensors_in(result), tensors_in(got), strict=False))
     is_usual = bool(tried) and tried[-1] in (values[-1], DIVISIBLE)
     is_known = values[-1] not in differ and DIVISIBLE not in differ if tried else has_own_sizes
-    return Examples(bool(tried) and not differ, (*differ,) if is_known else None, views, strides and is_usual)
+    return Examples(bool(tried) and not differ, (*differ,) if is_known else None, views, strides and is_usual,
+                    raises)
 
 
 def memory_of(fakes: Iterable[Any]) -> set[int]:

@@ -17,7 +17,7 @@ from sot.graph.builder import changes_unseen
 from sot.graph.refs import version_of
 from sot.interpreter.control_flow import early_checks, failures
 from sot.interpreter.objects import tensor_facts
-from sot.interpreter.torch_ops.data_sizes import examples, graph_numbers
+from sot.interpreter.torch_ops.data_sizes import examples, graph_numbers, refused_numbers
 from sot.interpreter.torch_ops.known_values import refs_in
 from sot.support.errors import Break, Reason
 from sot.torch_compat.tensors import VALUES, storage_id
@@ -110,6 +110,8 @@ def prepare(m: Machine, kind: str, name: str, call: Call, result: Any, found: di
     if symbols_in(m, result) - m.symbols.of_data.keys():     # the result has new symbols
         return None
     tried = examples.compared(m, kind, call, result, numbers)
+    if not m.builder.fake_mode.may_refuse and (tried.raise_too or refused_numbers.refuses_sizes(m, name, call)):
+        m.builder.fake_mode.note_refusal()
     if not tried.agree and result is not None and not any(True for _ in examples.tensors_in(result)):
         raise Break(Reason.TENSOR_SHAPE, name)
     memory = examples.memory_of(examples.tensors_in(result))

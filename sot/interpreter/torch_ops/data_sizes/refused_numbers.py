@@ -16,13 +16,13 @@ from torch import fx
 
 from sot.graph.builder import as_captured
 from sot.graph.number_rules.operators import rule_of
-from sot.graph.refs import NumberRef
+from sot.graph.refs import NumberRef, TensorRef
 from sot.guards.draws import Drawn
 from sot.interpreter.control_flow import failures
 from sot.interpreter.torch_ops import elements
 from sot.support.errors import Break, Reason
 from sot.torch_compat.op_effects import is_of_torch, limits
-from sot.torch_compat.operators import trials
+from sot.torch_compat.operators import size_trials, trials
 from sot.values.base import Const, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber, compare, within
@@ -30,7 +30,6 @@ from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from sot.graph import TensorRef
     from sot.graph.number_rules.rules import Rule
     from sot.interpreter.machine import Machine
     from sot.interpreter.torch_ops.known_values import Call
@@ -107,11 +106,16 @@ def try_operation(m: Machine, plain: str, call: Call, numbers: tuple[float, ...]
     args, kwargs = fx.node.map_aggregate(call[1:], as_captured)
     if any(isinstance(v, (torch.SymFloat, NumberRef)) for v in (*args, *kwargs.values())):
         return
-    before = len(m.warned)
-    is_refused = trials.is_refused(function, args, kwargs, numbers)
-    del m.warned[before:]
-    if is_refused:
+    if trials.is_refused(function, args, kwargs, numbers):
         raise Break(Reason.OPERATION_FAILED, f"{plain} refuses its arguments")
+
+
+def refuses_sizes(m: Machine, name: str, call: Call) -> bool:
+    """Whether an operation whose fake is made of others raises for some sizes that depend on data."""
+    if name.strip("_") not in OF_OTHERS:
+        return False
+    args, kwargs = fx.node.map_aggregate(call[1:], lambda v: v.fake if isinstance(v, TensorRef) else v)
+    return size_trials.refuses_sizes(call[0], args, kwargs, m.symbols.env)
 
 
 def numbers_in(m: Machine, values: list[Value]) -> Iterator[DynamicNumber | DeferredScalar]:

@@ -28,7 +28,9 @@ REFUSE_VALUES = frozenset((
     "poisson", "binomial", "_assert_async", "_assert_scalar", "max_unpool2d", "max_unpool3d", "segment_reduce",
     "bincount", "histc", "div", "floor_divide", "remainder", "fmod", "pow", "cholesky", "cholesky_inverse",
     "cholesky_solve", "inverse", "lu_solve", "_linalg_svd", "_linalg_eigh", "_linalg_det", "_linalg_slogdet",
-    "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize", "masked_scatter"))
+    "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize", "masked_scatter", "histogram",
+    "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors", "linspace", "logspace",
+    "lu_unpack", "fake_quantize_per_channel_affine_cachemask"))
 # Operations made of kernels that look at values only where these are no fakes, so no kernel tells.
 CHECKING_COMPOSITES = frozenset(("one_hot",))
 # Operations of which compilers keep the result but not the exception, in versions of torch that do not know that checks
@@ -50,7 +52,8 @@ OPTIONS = frozenset(("alpha", "include_self"))      # the other arguments of the
 FROM_THE_END = frozenset(("index", "index_put", "index_fill"))
 WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow"))
 # They refuse parameters that are in tensors; numbers have been refused by the time that the graph is made.
-OF_TENSORS_ONLY = {"bernoulli": ("default", "Tensor", "out"), "normal": ("Tensor", "float_Tensor")}
+OF_TENSORS_ONLY = {"bernoulli": ("default", "Tensor", "out"), "normal": ("Tensor", "float_Tensor"),
+                   "linspace": ("Tensor", "Scalar_Tensor"), "logspace": ("Tensor", "Scalar_Tensor")}
 TORCHS_OWN = frozenset(("aten", "prim", "prims"))
 COLLECTIVES = "_c10d_functional"    # they raise only when another process has gone, not because of values
 # Kernels that want tensors of one dtype. Others that compute no element by itself may mix these dtypes.

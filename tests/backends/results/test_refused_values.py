@@ -99,11 +99,32 @@ def unused_embedding(x, i):
     return x.add_(1) * 2
 
 
-@pytest.mark.parametrize("fn", [encoded, unused_rows, unused_embedding])
+def numbers_between(x, i):
+    x.add_(1)
+    return x + torch.linspace(0, i[0], 3, dtype=torch.int32).sum()
+
+
+def counted_between(x, i):
+    x.add_(1)
+    return x + torch.histogram(1 / i, 3).hist.sum()
+
+
+def permuted(x, i):
+    x.add_(1)
+    return torch.lu_unpack(x, i.int().expand(3))[0]
+
+
+def with_zero_points(x, i):
+    x.add_(1)
+    return torch.fake_quantize_per_channel_affine(x, torch.ones(3), i.int().expand(3).contiguous(), 0, 0, 4)
+
+
+@pytest.mark.parametrize("fn", [encoded, unused_rows, unused_embedding, numbers_between, counted_between, permuted,
+                                with_zero_points])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_each_call_raises_for_its_own_values(backend, fn):
     translated = sot.to_static(fn, backend=backend)
-    for i in 1, 5, 0, 7:
+    for i in 1, 5, 0, 1 << 40, 7:
         args = torch.ones(3, 3), torch.tensor([i])
         assert outcome(translated, *args) == outcome(fn, *args), i
 

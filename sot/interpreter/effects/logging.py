@@ -84,7 +84,7 @@ def refuse_misfits(message: Value, args: list[Value]) -> None:
     capture would be seen.
     """
     is_mapping = len(args) == 1 and issubclass(args[0].pytype, Mapping)
-    if not args or is_mapping or message.pytype is not str or not isinstance(message, Const):
+    if not args or is_mapping or type(message) is not Const or message.pytype is not str:
         return
     try:
         message.real % tuple(map(like, args))   # noqa: B018 - whether it raises is the question
@@ -93,8 +93,8 @@ def refuse_misfits(message: Value, args: list[Value]) -> None:
 
 
 def like(value: Value) -> Any:
-    """Something that a format takes if it takes the value."""
-    if isinstance(value, Const):
+    """Something that a format takes if it takes the value. One that varies is not asked for: it would be guarded."""
+    if type(value) is Const:
         return value.real
     if issubclass(value.pytype, str):
         return "a"

@@ -84,18 +84,18 @@ def refuse_misfits(message: Value, args: list[Value]) -> None:
     capture would be seen.
     """
     is_mapping = len(args) == 1 and issubclass(args[0].pytype, Mapping)
-    if not args or is_mapping or type(message) is not Const or message.pytype is not str:
+    if not args or is_mapping or not isinstance(message, Const) or message.pytype is not str:
         return
     try:
-        message.real % tuple(map(like, args))   # noqa: B018 - whether it raises is the question
+        message.unguarded % tuple(map(like, args))   # noqa: B018 - whether it raises is the question
     except (TypeError, ValueError) as error:
         raise Break(Reason.SIDE_EFFECT, f"logging of a message that does not take its arguments: {error}") from None
 
 
 def like(value: Value) -> Any:
-    """Something that a format takes if it takes the value. One that varies is not asked for: it would be guarded."""
-    if type(value) is Const:
-        return value.real
+    """Something that a format takes if it takes the value, which is not guarded to be what it is."""
+    if isinstance(value, Const):
+        return value.unguarded
     if issubclass(value.pytype, str):
         return "a"
     return 1 if hasattr(value.pytype, "__int__") or hasattr(value.pytype, "__index__") else object()

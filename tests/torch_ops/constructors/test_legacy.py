@@ -1,8 +1,12 @@
 """Tensors made as they were before ``torch.tensor``; one graph each."""
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
-from harness import Programs, check
+from harness import Programs, check, same
+
+import sot
 
 program = Programs()
 
@@ -26,7 +30,16 @@ def of_data(x):
 @program
 def of_every_type(x):
     return (torch.HalfTensor([1, 2.5]), torch.BFloat16Tensor([1]), torch.BoolTensor([True, False]),
-            torch.ByteTensor([1]), torch.CharTensor([-1]), torch.ShortTensor([3]), torch.IntTensor([4]).to(x))
+            torch.BoolTensor([2, 0, -1]), torch.ByteTensor([1]),
+            torch.CharTensor([-1]), torch.ShortTensor([3]), torch.IntTensor([4]).to(x))
+
+
+@program
+def of_tensors(x):
+    """They share the memory."""
+    same = torch.FloatTensor(x), torch.LongTensor(x.long()), torch.Tensor(x.long())
+    same[0][0] = 7
+    return same, x + 1
 
 
 @program
@@ -42,6 +55,21 @@ def types_as_arguments(x):
 @program.each
 def test_one_graph(fn):
     check(fn, torch.randn(4, 3), graphs=1, breaks=0)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int8", "bool"])
+def test_arrays(dtype, backend):
+    def made(x, array):
+        tensors = [torch.FloatTensor(array), torch.LongTensor(array), torch.BoolTensor(array), torch.Tensor(array)]
+        tensors[0][0] = 5       # which is the memory of an array of this type
+        return tensors, torch.FloatTensor(array) + x
+    translated = sot.to_static(made, backend=backend)
+    for _ in range(2):
+        mine, theirs = (np.arange(6).reshape(2, 3).astype(dtype) for _ in range(2))
+        x = torch.ones(3)
+        assert not same(translated(x, mine), made(x, theirs)) and (mine == theirs).all()
+    assert not [str(c.stopped) for c in translated.captures if c.stopped is not None]
 
 
 def test_the_default_dtype_is_that_of_the_call():

@@ -12,6 +12,7 @@ from sot.interpreter.torch_ops.constructors.of_numbers import of_varying
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
+from sot.values.arrays import ArrayValue
 from sot.values.base import Const, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber
@@ -44,7 +45,7 @@ def constructor(cls: Any) -> None:
         refused = Break(Reason.OPAQUE_CALL, f"torch.{cls.__name__}")
         if kwargs or m.modes:
             raise refused
-        if len(args) == 1 and isinstance(args[0], TensorValue) and cls is torch.Tensor:
+        if len(args) == 1 and isinstance(args[0], TensorValue) and is_taken(args[0], cls):
             return torch_call(m, "call_function", torch.Tensor, args, {})       # another one with its memory
         options: dict[str, Value] = {"dtype": Const(dtype), "device": Const("cpu")}
         sizes = args
@@ -55,10 +56,17 @@ def constructor(cls: Any) -> None:
                 raise refused
             data = of_python(m, args[0])
             return of_varying(m, data, options) or torch_call(m, "call_function", torch.tensor, [data], options)
+        elif len(args) == 1 and isinstance(args[0], ArrayValue) and args[0].is_array and args[0].layout.shape:
+            return torch_call(m, "call_function", torch.as_tensor, args, options)   # with its memory, if they agree
         if not all(map(is_size, sizes)):
             raise refused
         shape = TupleValue([*sizes]) if args else TupleValue([Const(0)])
         return torch_call(m, "call_function", torch.empty, [shape], options)
+
+
+def is_taken(tensor: TensorValue, cls: Any) -> bool:
+    """Whether the constructor takes the tensor: each but ``torch.Tensor`` wants its own dtype on the CPU."""
+    return cls is torch.Tensor or tensor.fake.dtype is cls.dtype and tensor.fake.device.type == "cpu"
 
 
 def is_size(value: Value) -> bool:
@@ -74,8 +82,8 @@ def holds_numbers(m: Machine, data: Value, dtype: torch.dtype) -> bool:
         return bool(items) and all(holds_numbers(m, item, dtype) for item in items)
     if isinstance(data, DeferredScalar):
         return data.pytype is int and dtype is torch.int64
-    kinds = (bool,) if dtype is torch.bool else (int, float) if dtype.is_floating_point else (int, *INTEGERS_OF_NUMPY)
-    return isinstance(data, Const) and data.pytype in kinds
+    others = (bool,) if dtype is torch.bool else (float,) if dtype.is_floating_point else INTEGERS_OF_NUMPY
+    return isinstance(data, Const) and data.pytype in (int, *others)
 
 
 def of_python(m: Machine, data: Value) -> Value:

@@ -18,31 +18,11 @@ from sot.torch_compat.subclasses.wrappers import is_ragged
 from sot.torch_compat.symbolic_shapes import example_of
 
 VALUES, OF_DATA = (0, 1, 2, 3), 2       # for all symbols of data at once; the one for other symbols to vary
+MOST = 1 << 22      # elements of a trial
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 TAKEN = (torch.Tensor, *SYMBOLIC, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout,
          torch.memory_format)
 _refused: dict[tuple, bool] = {}
-
-
-def kernel_refuses_sizes(kernel: Any, args: tuple, kwargs: dict[str, Any], indexed: Sequence[Any], env: Any) -> bool:
-    """The same for a kernel. Those of other libraries than torch may do more than compute, so they are not tried.
-
-    Arguments:
-        indexed: sizes for which indices are checked otherwise.
-    """
-    return _may_vary(args) and kernel.namespace == "aten" and not any(
-        part in kernel._opname for part in trials.UNTRIED) and refuses_sizes(kernel, args, kwargs, env, indexed)
-
-
-def _may_vary(values: Sequence[Any]) -> bool:
-    """Whether there is an empty tensor, or a symbolic number or size. This is asked for each operation."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            if value._has_symbolic_sizes_strides or not value.numel():
-                return True
-        elif isinstance(value, SYMBOLIC) or isinstance(value, (list, tuple)) and _may_vary(value):
-            return True
-    return False
 
 
 def refuses_sizes(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any], env: Any,
@@ -77,6 +57,27 @@ def refuses_sizes(function: Callable[..., Any], args: tuple, kwargs: dict[str, A
         if is_possible(symbolic, value, env) and all(value_for(size, value, env) for size in indexed))
 
 
+def kernel_refuses_sizes(kernel: Any, args: tuple, kwargs: dict[str, Any], indexed: Sequence[Any], env: Any) -> bool:
+    """``refuses_sizes`` for a kernel. Those of other libraries may do more than compute, so they are not tried.
+
+    Arguments:
+        indexed: sizes for which indices are checked otherwise.
+    """
+    return _may_vary(args) and kernel.namespace == "aten" and not any(
+        part in kernel._opname for part in trials.UNTRIED) and refuses_sizes(kernel, args, kwargs, env, indexed)
+
+
+def _may_vary(values: Sequence[Any]) -> bool:
+    """Whether there is an empty tensor, or a symbolic number or size. This is asked for each operation."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value._has_symbolic_sizes_strides or not value.numel():
+                return True
+        elif isinstance(value, SYMBOLIC) or isinstance(value, (list, tuple)) and _may_vary(value):
+            return True
+    return False
+
+
 def is_of_data(number: Any) -> bool:
     return example_of(number) is None
 
@@ -85,7 +86,7 @@ def _refuses(function: Any, args: tuple, kwargs: dict[str, Any], values: list[An
              ) -> bool:
     """Whether it raises for these numbers in place of the symbolic ones, for tensors of ones and of zeros."""
     shapes = [tuple(map(number, v.shape)) for v in values if isinstance(v, torch.Tensor)]
-    if any(n < 0 for shape in shapes for n in shape) or sum(map(math.prod, shapes)) > trials.MANY:
+    if any(n < 0 for shape in shapes for n in shape) or sum(map(math.prod, shapes)) > MOST:
         return False
     key = (function, *shapes, *[v.dtype if isinstance(v, torch.Tensor) else repr(number(v)) for v in values], *kwargs)
     if key not in _refused:
